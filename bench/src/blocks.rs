@@ -1,21 +1,21 @@
 //! A set of equally long blocks at chosen addresses.
 
-/// Where blocks begin.
+/// Placement of blocks in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// Each with another line of a page. Jerasure and GF-Complete want source and target aligned alike.
+    /// Each at another cache line of a page. Jerasure and GF-Complete need equal alignment of source and target.
     Aligned,
-    /// The same, each at another odd place of its line.
+    /// The same, each at another odd offset in its line.
     Odd,
-    /// As an allocator lays them: one after another with a header before each, outputs behind the data.
+    /// As an allocator places them: one after another with a header before each, outputs behind the data.
     Rows,
-    /// Each with a page, as large allocations do.
+    /// Each at the start of a page, as large allocations are.
     Pages,
 }
 
 const LINE: usize = 64;
 pub(crate) const PAGE: usize = 4096;
-/// What an allocator keeps before a block, and what it aligns blocks to.
+/// Header of an allocation, and alignment of blocks.
 const HEADER: usize = 16;
 
 impl Placement {
@@ -31,8 +31,9 @@ impl Placement {
         }
     }
 
-    /// From one block to the next. A line more than their length, so that equal offsets of the blocks of a power-of-two length do not all
-    /// fall into the same set of the cache, unless that is wanted; it is also the room that odd places need.
+    /// From one block to the next. A line more than their length, so that equal offsets of the blocks of a power-of-two
+    /// length do not all fall into the same set of the cache, unless that is wanted; it is also the room that odd
+    /// places need.
     fn stride(self, len: usize) -> usize {
         match self {
             Placement::Aligned | Placement::Odd => len.next_multiple_of(LINE) + LINE,
@@ -59,24 +60,24 @@ impl Placement {
     }
 }
 
-/// Bytes of the room for a block, wherever it is placed.
+/// Bytes reserved for a block in any placement.
 pub(crate) fn room(len: usize) -> usize {
     len.next_multiple_of(PAGE) + LINE
 }
 
-/// Memory that is cut into blocks anew for every race, so that pages are faulted in once.
+/// Memory that every race divides into its own blocks, so that page faults happen once.
 pub(crate) struct Arena(Vec<u8>);
 
 impl Arena {
-    /// Room for `count` blocks of `len` bytes, zeros.
+    /// Memory for `count` blocks of `len` bytes, zeros.
     pub(crate) fn zeroed(count: usize, len: usize) -> Self {
         Self(vec![0; count * room(len) + 2 * PAGE])
     }
 
-    /// The same, filled with bytes that look random.
-    pub(crate) fn painted(name: &str, count: usize, len: usize) -> Self {
+    /// The same, filled with pseudo-random bytes.
+    pub(crate) fn pseudo_random(name: &str, count: usize, len: usize) -> Self {
         let mut arena = Self::zeroed(count, len);
-        crate::painted::fill(name, &mut arena.0);
+        crate::pseudo_random::fill(name, &mut arena.0);
         arena
     }
 
@@ -121,11 +122,11 @@ impl Blocks {
         Self { arena: Arena::zeroed(count, len), count, len }
     }
 
-    /// `count` blocks of `len` bytes, painted after `name`.
-    pub(crate) fn painted(name: &str, count: usize, len: usize) -> Self {
+    /// `count` blocks of `len` pseudo-random bytes that depend on `name`.
+    pub(crate) fn pseudo_random(name: &str, count: usize, len: usize) -> Self {
         let mut blocks = Self::zeroed(count, len);
         for (index, block) in blocks.as_mut_slices().into_iter().enumerate() {
-            crate::painted::fill(&format!("{name}/{index}"), block);
+            crate::pseudo_random::fill(&format!("{name}/{index}"), block);
         }
         blocks
     }
@@ -159,7 +160,7 @@ mod tests {
 
     #[test]
     fn odd_places_are_odd_and_differ() {
-        let mut arena = Arena::painted("odd", 40, 100);
+        let mut arena = Arena::pseudo_random("odd", 40, 100);
         for first in [0, 7] {
             let place = |block: &[u8]| block.as_ptr().addr() % 64;
             let places: Vec<usize> =
@@ -171,7 +172,7 @@ mod tests {
         assert!(arena.cut_mut(40, 100, Placement::Odd, 0).iter().all(|block| block.len() == 100));
     }
 
-    /// Outputs in memory of their own lie in their pages as if they followed the data.
+    /// Outputs in memory of their own have the same offsets in pages as if they followed the data.
     #[test]
     fn rows_follow_each_other_and_pages_begin_alike() {
         let len = 16 << 10;

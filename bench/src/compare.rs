@@ -26,19 +26,20 @@ use gabion_bench::plot::Figure;
 use race::Budget;
 use report::{Line, Machine};
 
-/// What the user asked for.
+/// Options of `gabion-bench compare`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// End within 50 seconds: fewer cases and fewer rounds.
     #[arg(long)]
     quick: bool,
-    /// Instead of the cases that have bars of their own: many shapes, sizes and placements against ISA-L.
+    /// Instead of the cases with targets: many shapes, sizes and placements against ISA-L.
     #[arg(long, conflicts_with = "quick")]
     grid: bool,
-    /// Instead of the grid's places as many of any shape (k = 2..64, m = 1..16), size (1KiB..64MiB) and placement, drawn at random.
+    /// Instead of the grid's places as many of any shape (k = 2..64, m = 1..16), size (1KiB..64MiB) and placement,
+    /// drawn at random.
     #[arg(long, value_name = "COUNT", requires = "grid")]
     random: Option<usize>,
-    /// Draws other places, or the same ones again.
+    /// Seed of the random places.
     #[arg(long, value_name = "NUMBER", requires = "random", default_value_t = 1)]
     seed: u64,
     /// A shared library (libisal.so) to race against instead of the ISA-L that is built in.
@@ -56,7 +57,7 @@ pub(crate) struct Options {
     /// Write the machine's description and the JSON lines into a file.
     #[arg(long, value_name = "FILE", requires = "date")]
     record: Option<PathBuf>,
-    /// The date a record carries, as YYYY-MM-DD.
+    /// The date to record, as YYYY-MM-DD.
     #[arg(long)]
     date: Option<String>,
     /// Run only cases whose name contains this.
@@ -64,13 +65,13 @@ pub(crate) struct Options {
     only: String,
 }
 
-/// Preparation, page faults and the fewest rounds of the largest cases come on top.
+/// Total time of the cases; preparation, page faults and the least rounds of the largest cases are added.
 const QUICK: Duration = Duration::from_secs(33);
 const FULL: Duration = Duration::from_secs(400);
-/// However few cases were asked for.
+/// Longest time of one case.
 const LONGEST_CASE: Duration = Duration::from_secs(5);
 
-/// Runs the comparison and writes what was asked for.
+/// Runs the comparison and writes the selected outputs.
 pub(crate) fn compare(options: &Options) -> anyhow::Result<()> {
     ensure!(!cfg!(debug_assertions), "build with --release: an unoptimised race says nothing");
     if let Some(path) = &options.isal {
@@ -79,7 +80,7 @@ pub(crate) fn compare(options: &Options) -> anyhow::Result<()> {
     if let Some(path) = &options.parpar {
         crate::parpar::load(path)?;
     }
-    // A picture that cannot be drawn is said before minutes of measuring, not after.
+    // Refuses a file that cannot be drawn before minutes of measuring.
     let plot_target = options.plot.as_deref().map(gabion_bench::plot::Target::new).transpose()?;
     let Findings { lines, text, figure } = if options.grid { on_grid(options)? } else { on_cases(options)? };
     ensure!(!lines.is_empty(), "no case is named like {:?}", options.only);
@@ -98,7 +99,7 @@ pub(crate) fn compare(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a run found: for programs, for people, and as a picture.
+/// Results of a run: lines, table and chart.
 struct Findings {
     lines: Vec<Line>,
     text: String,
@@ -140,7 +141,7 @@ fn on_grid(options: &Options) -> anyhow::Result<Findings> {
 fn progress(text: &str) {
     let mut stderr = std::io::stderr();
     if stderr.is_terminal() {
-        // A progress line that cannot be shown is no reason to stop measuring.
+        // A failed write of the progress does not stop the measurement.
         let _ = write!(stderr, "\r\x1b[2K{text}");
         let _ = stderr.flush();
     }

@@ -1,10 +1,9 @@
-//! Measures the engine on this machine, beside the machine's own limits.
+//! Bench of the engine in memory, beside limits of the machine.
 //!
-//! A [`Case`] is one operation on buffers of one size. All kernels that were asked for and the [`Limit`]s
-//! take turns in it with the same buffers, and every kernel's output is checked first. Rates are 1e9
-//! bytes per second; which bytes are counted is said at [`Operation`]. Plans are compiled before: a user
-//! of the engine keeps them too. Buffers stay the same from pass to pass, so blocks that fit into a cache
-//! are read from there.
+//! A [`Case`] is one operation on buffers of one size. The selected kernels and the [`Limit`]s run in it in turn on the
+//! same buffers, after the output of every kernel was checked. Rates are 1e9 bytes per second; [`Operation`] defines
+//! which bytes count. Plans are compiled before, as a user of the engine keeps them too. Buffers stay the same from
+//! pass to pass, so blocks that fit into a cache are read from there.
 
 mod case;
 mod charts;
@@ -20,30 +19,30 @@ pub use case::{Case, Operation, short};
 pub use charts::{operations_over_shapes, over_blocks, over_shapes};
 pub use explain::{Compilation, ExplainLine, Explained, Runs};
 pub use limits::Limit;
-pub use memory::{available_memory, memory_told_as};
+pub use memory::{available_memory, meminfo};
 pub use report::{Line, Measurement};
 pub use rounds::Timing;
 pub use verify::{Expected, check_blocks, check_signature};
 
 use gabion::machine::fastest;
 use gabion_engine::Error;
-use gabion_engine::kernel::{Row, Threads};
+use gabion_engine::kernel::{KernelSet, Threads};
 use memory::Memory;
 use rounds::{Budget, take_turns};
 use stage::{Stage, blocks_of};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// Why something is not measured.
+/// Reason why a case is not measured.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
-    /// An operation that does not exist.
+    /// Unknown operation.
     #[error("no operation '{name}'; there are: {known}")]
     UnknownOperation {
         /// The name given.
         name: String,
-        /// The names there are.
+        /// The known names.
         known: String,
     },
     /// A block that the layout of the code cannot fill.
@@ -53,7 +52,7 @@ pub enum BenchError {
         code: String,
         /// Bytes of a block.
         block: usize,
-        /// What it must be a multiple of.
+        /// Bytes of which the block must be a multiple.
         granule: usize,
     },
     /// Nothing to encode, repair or update.
@@ -67,9 +66,9 @@ pub enum BenchError {
     Lost {
         /// The code.
         code: String,
-        /// Losses asked for.
+        /// Requested losses.
         lost: usize,
-        /// Most losses.
+        /// Largest number of losses.
         limit: usize,
     },
     /// Blocks that do not fit into memory.
@@ -78,21 +77,21 @@ pub enum BenchError {
         /// Bytes asked for.
         bytes: usize,
     },
-    /// A kernel that computes something else than the reference.
+    /// The output of a kernel differs from that of the reference.
     #[error("{case}: output {output} is wrong at byte {offset}: {found:#04x} instead of {expected:#04x}")]
     Wrong {
         /// Name of the case.
         case: String,
-        /// Which output.
+        /// Number of the output.
         output: usize,
-        /// Where in it.
+        /// Offset of the first difference.
         offset: usize,
-        /// The byte that should be there.
+        /// Byte of the reference.
         expected: u8,
-        /// The byte that is there.
+        /// Byte of the kernel.
         found: u8,
     },
-    /// A signature that is not what its definition says.
+    /// A signature differs from its definition.
     #[error("{case}: the signature is {found:#x} instead of {expected:#x}")]
     WrongSignature {
         /// Name of the case.
@@ -102,26 +101,25 @@ pub enum BenchError {
         /// As computed.
         found: u64,
     },
-    /// What the engine says.
+    /// Error of the engine.
     #[error(transparent)]
     Engine(#[from] Error),
 }
 
-/// How long a run may take.
+/// Time limits of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Time {
     /// For one case with all its kernels and limits.
     pub per_case: Duration,
-    /// For all cases; what does not fit in is left out.
+    /// For all cases; those that do not fit in are left out.
     pub total: Option<Duration>,
 }
 
-/// Measures `cases` one after the other. `report` is given what each found, a line per kernel, or
-/// nothing for a case that the time did not suffice for; it says whether to go on.
+/// Measures `cases` one after the other. `report` receives the results of each, one per kernel, or none if there was no
+/// time for the case; it decides whether to continue.
 ///
 /// # Errors
-/// The first case that cannot be measured, before anything is run; the first kernel whose output is
-/// wrong.
+/// The first case that cannot be measured, before anything is run; the first kernel with a wrong output.
 pub fn measure(
     cases: &[Case],
     time: Time,
@@ -155,7 +153,7 @@ pub fn measure(
         let timings = take_turns(&mut passes, &stage.inputs, &mut stage.outputs, begun.end())?;
         let (kernels, limits) = timings.split_at(case.rows.len());
         let limits: Vec<(Limit, Timing)> = Limit::ALL.into_iter().zip(limits.iter().copied()).collect();
-        let measurement = |(row, &timing): (&&'static Row, &Timing)| Measurement {
+        let measurement = |(row, &timing): (&&'static KernelSet, &Timing)| Measurement {
             name: case.name(row),
             row,
             case: case.clone(),

@@ -1,7 +1,7 @@
-//! Measures a GPU: kernels on data that is already there, as a fraction of the device's own copies, and whole runs from
-//! host memory, as a fraction of the bus.
+//! Bench of a GPU: kernels on data in device memory, as a fraction of the device's own copies, and runs from host
+//! memory, as a fraction of the bus.
 //!
-//! Every kernel's results are checked before it is timed. Counted are all bytes moved: k + m blocks.
+//! Results of a kernel are checked before it is timed. All bytes moved count: k + m blocks.
 
 mod bars;
 mod charts;
@@ -23,7 +23,7 @@ use gabion_gpu::{Form, GpuError, shape::Shape};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 
-/// What is measured.
+/// The operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Work {
@@ -51,7 +51,7 @@ impl Work {
     /// The plan of this work.
     ///
     /// # Errors
-    /// What the engine says.
+    /// Error of the engine.
     pub fn plan(self, code: &Code) -> Result<Plan, Error> {
         let (k, count) = (code.k(), code.m().min(code.k()));
         match self {
@@ -83,15 +83,15 @@ fn repair_plan(code: &Code, lost: Vec<usize>) -> Result<Plan, Error> {
 pub struct Line {
     /// Always `gpu`.
     pub bench: &'static str,
-    /// Operation, shape, layout, where the data is.
+    /// Operation, shape, layout, place of the data.
     pub case: String,
     /// Bytes moved per second, 1e9.
     pub value: f64,
-    /// Of value and reference.
+    /// Unit of value and reference.
     pub unit: &'static str,
-    /// What it is compared with.
+    /// Name of the reference.
     pub against: &'static str,
-    /// That, in the same run.
+    /// Value of the reference in the same run.
     pub reference: f64,
     /// Value over reference.
     pub ratio: f64,
@@ -101,15 +101,15 @@ pub struct Line {
     pub code: String,
     /// Bytes of a block.
     pub block: usize,
-    /// Registers of a thread, and bytes that did not fit.
+    /// Registers of a thread, and spilled bytes.
     pub registers: (usize, usize),
-    /// How the kernel is cut.
+    /// Tuning of the kernel.
     pub tuning: String,
-    /// Seconds to compile, or to take from the cache.
+    /// Seconds to compile, or to load from the cache.
     pub compile: f64,
-    /// Results were compared with the CPU's before.
+    /// Always true: results were compared with the CPU's before the timing.
     pub verified: bool,
-    /// The least that we want, where there is a bar.
+    /// Target for the ratio, where there is one.
     pub bar: Option<f64>,
 }
 
@@ -122,14 +122,14 @@ pub struct Limits {
     pub bus: Transfers,
 }
 
-/// The first line of a record: where the others were measured.
+/// First line of a record: the machine.
 #[derive(Debug, Clone, Serialize)]
 pub struct Machine {
     /// Always `machine`.
     pub bench: &'static str,
     /// Name of the device.
     pub device: String,
-    /// What else there is to say of it: driver, compiler, capability.
+    /// Driver, compiler, compute capability.
     pub details: String,
     /// Bytes read and written by a copy on the device, 1e9 per second.
     pub copy: f64,
@@ -156,21 +156,21 @@ impl Machine {
     }
 }
 
-/// How much is measured, and how often.
+/// Sizes and number of passes.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
     /// Bytes of all blocks on the device: several times its cache.
     pub device_bytes: usize,
     /// Bytes of data of runs from host memory.
     pub host_bytes: usize,
-    /// Times.
+    /// Number of passes.
     pub passes: usize,
-    /// Whether results are held against the bars.
+    /// True if results are compared with their targets.
     pub bars: bool,
 }
 
 impl Effort {
-    /// For a device: a CPU that plays one has no time for gigabytes.
+    /// For a device: an OpenCL device that is a CPU gets fewer bytes.
     pub fn of(device: &impl Measured) -> Effort {
         if device.is_cpu() {
             return Effort { device_bytes: 96 << 20, host_bytes: 64 << 20, passes: 3, bars: false };
@@ -183,77 +183,85 @@ impl Effort {
 /// Measures the limits.
 ///
 /// # Errors
-/// What the device says.
+/// Error of the device.
 pub fn limits(device: &impl Measured, effort: Effort) -> Result<Limits, GpuError> {
     let bytes = effort.device_bytes / 2;
     let copy = 2.0 * bytes as f64 / device.copy_rate(bytes, effort.passes)?.median;
     Ok(Limits { copy, bus: device.transfer_rates(bytes.min(256 << 20), effort.passes.min(8))? })
 }
 
-/// How a kernel is asked for.
+/// Choice of a kernel.
 #[derive(Debug, Clone, Copy)]
-pub enum Asked {
+pub enum KernelChoice {
     /// The fastest one, by the cost model.
     Fastest,
-    /// Cut as told.
+    /// With this tuning.
     Tuned(Tuning),
-    /// The faster one of those that need no compiler for each plan.
+    /// The faster of the kernels that are not compiled per plan.
     ReadyAtOnce,
-    /// In this form, cut as the cost model says.
+    /// In this form, tuned by the cost model.
     Form(Form),
-    /// With its matrix as data, and not yet fast.
+    /// A stage of the generic kernel, with the matrix as data.
     Stage(Stage),
     /// Products of symbols.
     Method(method::Variant),
 }
 
-impl Asked {
-    /// How a case is called whose kernel was asked for like this.
+impl KernelChoice {
+    /// Name of the choice in a case.
     fn case(self) -> String {
         match self {
-            Asked::Fastest | Asked::Tuned(_) => "raw".to_owned(),
-            Asked::ReadyAtOnce => "raw generic".to_owned(),
-            Asked::Form(form) => format!("raw {} only", form.name()),
-            Asked::Stage(stage) => format!("raw {}", stage.name()),
-            Asked::Method(variant) => format!("raw {}{}", variant.method.name(), variant.vector.words()),
+            KernelChoice::Fastest | KernelChoice::Tuned(_) => "raw".to_owned(),
+            KernelChoice::ReadyAtOnce => "raw generic".to_owned(),
+            KernelChoice::Form(form) => format!("raw {} only", form.name()),
+            KernelChoice::Stage(stage) => format!("raw {}", stage.name()),
+            KernelChoice::Method(variant) => {
+                format!("raw {}{}", variant.method.name(), variant.vector.words())
+            }
         }
     }
 
-    /// How a kernel that came of this is cut.
+    /// Tuning of a kernel of this choice.
     fn tuning(self, form: Form) -> String {
         match self {
-            Asked::Fastest | Asked::ReadyAtOnce | Asked::Form(_) => form.name().to_owned(),
-            Asked::Tuned(tuning) => tune::shown(&tuning),
-            Asked::Stage(stage) => stage.name().to_owned(),
-            Asked::Method(variant) => {
+            KernelChoice::Fastest | KernelChoice::ReadyAtOnce | KernelChoice::Form(_) => {
+                form.name().to_owned()
+            }
+            KernelChoice::Tuned(tuning) => tune::shown(&tuning),
+            KernelChoice::Stage(stage) => stage.name().to_owned(),
+            KernelChoice::Method(variant) => {
                 format!("{} vectors of {}", variant.method.name(), variant.vector.words())
             }
         }
     }
 }
 
-/// A compiled kernel, and how long that took.
+/// A compiled kernel and the seconds of its compilation.
 pub struct Ready<K> {
     kernel: K,
-    asked: Asked,
+    asked: KernelChoice,
     compile: Duration,
 }
 
 /// Compiles a kernel.
 ///
 /// # Errors
-/// What the device's compiler says.
-pub fn compile<D: Measured>(device: &D, plan: &Plan, asked: Asked) -> Result<Ready<D::Kernel>, GpuError> {
+/// Error of the device's compiler.
+pub fn compile<D: Measured>(
+    device: &D,
+    plan: &Plan,
+    asked: KernelChoice,
+) -> Result<Ready<D::Kernel>, GpuError> {
     let began = Instant::now();
     let kernel = match asked {
-        Asked::Fastest => device.of_form(plan, Form::fastest(plan, device.multiplies_bits()))?,
-        Asked::ReadyAtOnce => {
+        KernelChoice::Fastest => device.of_form(plan, Form::fastest(plan, device.multiplies_bits()))?,
+        KernelChoice::ReadyAtOnce => {
             device.of_form(plan, Form::ready_at_once(&Shape::of(plan), device.multiplies_bits()))?
         }
-        Asked::Form(form) => device.of_form(plan, form)?,
-        Asked::Tuned(tuning) => device.specialised(plan, Some(tuning))?,
-        Asked::Stage(stage) => device.at_stage(plan, stage)?,
-        Asked::Method(variant) => device.by_method(plan, variant)?,
+        KernelChoice::Form(form) => device.of_form(plan, form)?,
+        KernelChoice::Tuned(tuning) => device.specialised(plan, Some(tuning))?,
+        KernelChoice::Stage(stage) => device.at_stage(plan, stage)?,
+        KernelChoice::Method(variant) => device.by_method(plan, variant)?,
     };
     Ok(Ready { kernel, asked, compile: began.elapsed() })
 }
@@ -261,7 +269,7 @@ pub fn compile<D: Measured>(device: &D, plan: &Plan, asked: Asked) -> Result<Rea
 /// Times kernels of one plan over the same blocks on the device.
 ///
 /// # Errors
-/// What the device says; wrong results.
+/// Error of the device; wrong results.
 pub fn raw<K: MeasuredKernel>(
     work: Work,
     code: &Code,
@@ -271,7 +279,7 @@ pub fn raw<K: MeasuredKernel>(
 ) -> Result<Vec<Line>, GpuError> {
     let Some(first) = kernels.first() else { return Ok(Vec::new()) };
     let count = code.k() + code.m();
-    // Whole tiles of every kernel: a megabyte is, and so is any number of groups of packets.
+    // A megabyte is a whole number of tiles of every kernel, and so is any number of groups of packets.
     let mut len = ((effort.device_bytes / count) >> 20).max(1) << 20;
     if let gabion_engine::Layout::Packets { .. } = code.layout() {
         len = len / code.granule() * code.granule();
@@ -314,8 +322,8 @@ fn raw_one<K: MeasuredKernel>(
     })
 }
 
-/// Times whole runs from host memory, pinned where the library has such. `how` names the way blocks take, if it is not
-/// the usual one.
+/// Times runs from host memory, which is pinned where the library can. `how` names the transfer unless it is the
+/// default.
 ///
 /// # Errors
 /// What the device says; wrong results.
@@ -323,7 +331,7 @@ pub fn overall<D: Measured>(
     device: &D,
     work: Work,
     code: &Code,
-    asked: Asked,
+    asked: KernelChoice,
     how: &str,
     effort: Effort,
 ) -> Result<Line, GpuError> {
@@ -332,10 +340,10 @@ pub fn overall<D: Measured>(
     let Ready { kernel, compile, .. } = compile(device, &plan, asked)?;
     let block = ((effort.host_bytes / code.k()) >> 20).max(1) << 20;
     let block = block / code.granule() * code.granule();
-    // One piece: blocks lie evenly in it, so that a kernel can work on them where they are.
+    // One allocation with blocks at equal distances, so that a kernel can work on them in place.
     let mut memory = device.host((sources + made) * block)?;
     let (inputs, outputs) = memory.split_at_mut(sources * block);
-    gabion_engine::conformance::Random(11).fill(inputs);
+    gabion_engine::conformance::TestRng(11).fill(inputs);
     let inputs: Vec<&[u8]> = inputs.chunks(block).collect();
     let mut outputs: Vec<&mut [u8]> = outputs.chunks_mut(block).collect();
     kernel.run(&inputs, &mut outputs)?;
@@ -351,7 +359,7 @@ pub fn overall<D: Measured>(
     let limit = device.both_ways(inward, outward, effort.passes.min(5))?.best;
     let moved = (inward + outward) as f64;
     let form = match asked {
-        Asked::Fastest | Asked::Tuned(_) => String::new(),
+        KernelChoice::Fastest | KernelChoice::Tuned(_) => String::new(),
         _ => format!(" {}", asked.tuning(kernel.form())),
     };
     let case = format!("{} {} from {} memory{form}{how}", work.name(), shown(code), device.host_kind());
@@ -387,7 +395,7 @@ fn same_as_cpu(plan: &Plan, inputs: &[&[u8]], outputs: &[&mut [u8]]) -> Result<b
     Ok(true)
 }
 
-/// A code as cases name it: shape, then layout, then what is not usual.
+/// Name of a code in cases: shape, layout, and what differs from the default.
 fn shown(code: &Code) -> String {
     let layout = match code.layout() {
         gabion_engine::Layout::Words => "words",
@@ -398,7 +406,7 @@ fn shown(code: &Code) -> String {
     format!("{}+{} {layout}{width}", code.k(), code.m())
 }
 
-/// Four digits that count.
+/// Four significant digits.
 fn rounded(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;

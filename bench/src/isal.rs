@@ -119,7 +119,7 @@ impl Functions {
     }
 }
 
-/// What the library says about itself, and the name of the file that a link such as `libisal.so` stands for.
+/// Version that the library reports, and the file that a link such as `libisal.so` leads to.
 ///
 /// # Safety
 /// The library is ISA-L.
@@ -137,7 +137,7 @@ unsafe fn loaded_version(library: &libloading::Library, path: &FilePath) -> Stri
     }
 }
 
-/// Which build of ISA-L works.
+/// Build of ISA-L.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Build {
     /// The loaded one, where there is one.
@@ -154,7 +154,7 @@ fn functions(build: Build) -> &'static Functions {
     loaded.unwrap_or_else(|| BUNDLED.get_or_init(Functions::bundled))
 }
 
-/// From now on, and for ever, the shared library at `path` is [`Build::Newest`].
+/// Loads the shared library at `path` as [`Build::Newest`] for the rest of the process.
 pub(crate) fn load(path: &FilePath) -> anyhow::Result<()> {
     let functions =
         Functions::load(path).with_context(|| format!("loading ISA-L from {}", path.display()))?;
@@ -163,7 +163,7 @@ pub(crate) fn load(path: &FilePath) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a library was loaded.
+/// True if a library was loaded.
 pub(crate) fn is_loaded() -> bool {
     LOADED.get().is_some()
 }
@@ -173,7 +173,7 @@ pub(crate) fn version() -> &'static str {
     &functions(Build::Newest).version
 }
 
-/// Which matrix ISA-L is asked for.
+/// Generator matrix of ISA-L.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Generator {
     /// `gf_gen_cauchy1_matrix`: 1 / (row XOR column).
@@ -215,12 +215,12 @@ pub(crate) fn invert(matrix: &[u8], n: usize) -> Option<Vec<u8>> {
     (status == 0).then_some(inverse)
 }
 
-/// Which of ISA-L's implementations to use.
+/// Implementation of ISA-L to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
-    /// What its run-time dispatch picks for this CPU.
+    /// The choice of its run-time dispatch on this CPU.
     Dispatched,
-    /// What it would pick on a CPU with AVX2 and neither AVX-512 nor GFNI; this CPU has AVX2.
+    /// Its choice on a CPU with AVX2 and neither AVX-512 nor GFNI; this CPU has AVX2.
     Avx2,
     /// The portable C code of the static library, the check of the dispatched one.
     Portable,
@@ -237,7 +237,7 @@ impl Path {
     }
 }
 
-/// Coefficients in the form that one of ISA-L's paths wants, with the shape they belong to.
+/// Coefficients in the form of one of ISA-L's paths, with their shape.
 pub(crate) struct Encoder {
     encode_data: EncodeData,
     k: usize,
@@ -309,7 +309,7 @@ impl<'a> Call<'a> {
         let Encoder { encode_data, k, rows, tables } = encoder;
         assert_eq!((*k, *rows), (self.data.len(), self.out.len()));
         if self.addresses.is_empty() {
-            // Whoever had them could have exchanged the slices, not only written to them.
+            // The borrower may have exchanged the slices, not only written to them.
             assert!(self.out.iter().all(|block| as_int(block.len()) == self.len));
             self.addresses.extend(self.out.iter_mut().map(|block| block.as_mut_ptr()));
         }
@@ -320,7 +320,7 @@ impl<'a> Call<'a> {
         unsafe { encode_data(self.len, as_int(*k), as_int(*rows), tables.as_ptr(), data, out) };
     }
 
-    /// The outputs, for somebody else to write.
+    /// Lends the outputs to another contender.
     pub(crate) fn outputs(&mut self) -> &mut [&'a mut [u8]] {
         self.addresses.clear();
         &mut self.out

@@ -104,7 +104,7 @@ fn lock() -> MutexGuard<'static, ()> {
     LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Which matrix Jerasure is asked for.
+/// Generator matrix of Jerasure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Generator {
     /// `cauchy_original_coding_matrix`.
@@ -113,7 +113,7 @@ pub(crate) enum Generator {
     Good,
 }
 
-/// Leave to call Jerasure.
+/// Exclusive access to Jerasure.
 pub(crate) struct Jerasure {
     _guard: MutexGuard<'static, ()>,
     // Not `Sync`: one lock holder must not become two threads by sharing a reference.
@@ -121,7 +121,7 @@ pub(crate) struct Jerasure {
 }
 
 impl Jerasure {
-    /// Waits until nobody else in this process uses the library.
+    /// Waits for the lock of the library.
     pub(crate) fn acquire() -> Self {
         Self { _guard: lock(), one_thread: PhantomData }
     }
@@ -306,7 +306,7 @@ impl Drop for Packets<'_> {
     }
 }
 
-/// GF(2^w) of GF-Complete, with the polynomial and method it takes when left to itself.
+/// GF(2^w) of GF-Complete, with its default polynomial and method.
 pub(crate) struct Field {
     w: usize,
     // Boxed: GF-Complete is handed this address at every call and may keep it.

@@ -1,4 +1,5 @@
-//! Measurements of the engine, of GPUs and of the machine, and the experiments of papers, as a library: no argument is parsed and nothing printed here.
+//! Measurements of the engine, of GPUs and of the machine, and the experiments of papers, as a library: no argument is
+//! parsed and nothing printed here.
 
 #![forbid(unsafe_code)]
 

@@ -1,15 +1,15 @@
-//! Measures the machine itself: the instructions that coding is made of, loads over buffers of all sizes, streams as an encoder has
-//! them, and the latency of memory.
+//! Bench of the machine without any coding: throughput of the instructions that coding uses, loads over buffer sizes,
+//! streams like those of an encoder, and the latency of memory.
 //!
-//! The loops are [`gabion_engine::measure`]'s; nothing is computed in them that could be measured instead. Rates are 1e9 bytes per second,
-//! latencies nanoseconds, of the best of several runs.
+//! The loops come from [`gabion_engine::measure`]. Rates are 1e9 bytes per second, latencies nanoseconds, of the best
+//! of several runs.
 
 mod charts;
 
 pub use charts::figure;
 
 use crate::engine::BenchError;
-use crate::engine::memory::{Memory, paint};
+use crate::engine::memory::{Memory, fill_random};
 use crate::engine::rounds::best_of;
 use gabion::size::Size;
 use gabion_engine::measure::{
@@ -20,24 +20,24 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// One thing that is measured.
+/// A measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Measure {
-    /// An instruction, as often as it goes.
+    /// Throughput of an instruction.
     Instruction(Operation, Width),
     /// Loads of a buffer of so many bytes.
     Load(Access, usize),
-    /// Inputs, outputs, how these are stored, and threads that each have some.
+    /// Inputs and outputs per thread, kind of stores, number of threads.
     Stream(usize, usize, Stores, usize),
-    /// Ten inputs and four outputs with so many bytes in all: where stores past the caches begin to pay.
+    /// Ten inputs and four outputs with so many bytes in total: finds the size from which non-temporal stores pay.
     Threshold(Stores, usize),
-    /// The same from memory, stored past the caches, with inputs asked for so many bytes ahead.
+    /// The same from memory, with non-temporal stores and inputs prefetched so many bytes ahead.
     Ahead(usize),
-    /// Loads that wait for one another: stride, order, bytes of the working set.
+    /// Dependent loads: stride, order, bytes of the working set.
     Latency(usize, Order, usize),
 }
 
-/// What belongs into one figure.
+/// Measurements of one figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Part {
@@ -52,7 +52,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// All of them.
+    /// All parts.
     pub const ALL: [Part; 4] = [Part::Operations, Part::Loads, Part::Streams, Part::Latency];
 
     /// Its name.
@@ -66,14 +66,14 @@ impl Part {
     }
 }
 
-/// Why something was not measured.
+/// Reason why something was not measured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MachineError {
-    /// A loop that cannot be made or run.
+    /// A loop that cannot be emitted or run.
     #[error(transparent)]
     Loop(#[from] MeasureError),
-    /// Memory that is not there.
+    /// Memory cannot be allocated.
     #[error(transparent)]
     Bench(#[from] BenchError),
     /// A thread that ended early.
@@ -81,43 +81,43 @@ pub enum MachineError {
     Thread,
 }
 
-/// A figure that came out, beside what it is compared with.
+/// A result beside its reference.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MachineLine {
     /// Always "machine".
     pub bench: &'static str,
-    /// What was measured.
+    /// Name of the measurement.
     pub case: String,
-    /// What came out.
+    /// Measured value.
     pub value: f64,
     /// Its unit.
     pub unit: &'static str,
-    /// What it is compared with: another case of the same run.
+    /// Name of the reference: another measurement of the same run.
     pub against: String,
-    /// That one's value.
+    /// Value of the reference.
     pub reference: f64,
-    /// Over 1 is better.
+    /// Over 1 is better than the reference.
     pub ratio: f64,
-    /// Which figure it is in.
+    /// The figure.
     pub part: Part,
 }
 
-/// How far the engine asks ahead for inputs that it streams.
+/// Prefetch distance of the engine for streamed inputs.
 const AHEAD: usize = 512;
 
 const SMALLEST: usize = 4 << 10;
 
-/// Bytes that streams are asked for ahead.
+/// Prefetch distances of streams in bytes.
 const DISTANCES: [usize; 7] = [0, 128, 256, 512, 1024, 2048, 4096];
 
-/// Streams over their size go from what is in the L2 cache of common machines to what is in none.
+/// Sizes of streams, from the L2 cache of common machines to beyond all caches.
 const FEWEST_STREAMED: usize = 512 << 10;
 const MOST_STREAMED: usize = 64 << 20;
 
 /// Loads of a chase that are timed, at most.
 const MOST_CHASED: usize = 1 << 20;
 
-/// Rings that are followed once before they are timed: more do not fit into any cache.
+/// Rings up to this size are followed once before the timing; larger ones fit into no cache.
 const MOST_WARMED: usize = 4 << 20;
 
 impl Measure {
@@ -131,7 +131,7 @@ impl Measure {
 }
 
 impl Measure {
-    /// All of one part; fewer with `quick`.
+    /// All measurements of one part; fewer with `quick`.
     pub fn all(part: Part, quick: bool) -> Vec<Measure> {
         let sizes =
             || (0..).map(|doubling| SMALLEST << doubling).take_while(move |size| *size <= largest(quick));
@@ -182,7 +182,7 @@ impl Measure {
         }
     }
 
-    /// Which figure it is in.
+    /// The figure.
     pub fn part(self) -> Part {
         match self {
             Measure::Instruction(..) => Part::Operations,
@@ -192,7 +192,7 @@ impl Measure {
         }
     }
 
-    /// What varies along a line of the figure is not in it.
+    /// Name of the line in the figure, without what varies along it.
     fn series(self) -> String {
         match self {
             Measure::Instruction(_, width) => width.to_string(),
@@ -235,12 +235,12 @@ impl Measure {
         }
     }
 
-    /// Of its value.
+    /// Unit of the value.
     pub fn unit(self) -> &'static str {
         if self.part() == Part::Latency { "ns" } else { "GB/s" }
     }
 
-    /// What is missing for it here.
+    /// Feature of the CPU that is missing.
     pub fn missing(self) -> Option<&'static str> {
         match self {
             Measure::Instruction(operation, width) => missing(operation, width),
@@ -248,7 +248,7 @@ impl Measure {
         }
     }
 
-    /// What it is compared with, by name.
+    /// Name of the reference.
     fn against(self) -> Measure {
         match self {
             Measure::Instruction(operation, _) => {
@@ -286,26 +286,26 @@ const fn largest(quick: bool) -> usize {
 #[derive(Debug)]
 pub struct Bench {
     memory: Memory,
-    /// Of that memory, for streams all of them together.
+    /// Bytes of that memory; for streams, of all of them together.
     bytes: usize,
     quick: bool,
 }
 
 impl Bench {
-    /// Takes the memory.
+    /// Allocates the memory.
     ///
     /// # Errors
-    /// It is not there.
+    /// The memory cannot be allocated.
     pub fn new(quick: bool) -> Result<Bench, BenchError> {
         Bench::with(largest(quick), quick)
     }
 
     fn with(bytes: usize, quick: bool) -> Result<Bench, BenchError> {
-        // Lines between blocks, for as many as there may be.
+        // Space for the lines between blocks.
         let mut memory = Memory::for_most([(1, bytes + (1 << 20))].into_iter())?;
         for block in memory.blocks(1, bytes, 0, false) {
-            // Touched, and no two pages alike: equal ones might be shared.
-            block.chunks_mut(1 << 20).enumerate().for_each(|(index, part)| paint(index as u64, part));
+            // Every page is written and different: equal pages might be merged.
+            block.chunks_mut(1 << 20).enumerate().for_each(|(index, part)| fill_random(index as u64, part));
         }
         Ok(Bench { memory, bytes, quick })
     }
@@ -325,7 +325,7 @@ impl Bench {
             Measure::Load(access, bytes) => {
                 let loads = Loads::new(Width::widest(), access)?;
                 let blocks = self.memory.blocks(1, bytes, 0, false);
-                // Small buffers many times, so that reading the clock does not count.
+                // Small buffers many times, so that reading the clock is negligible.
                 let passes = ((8 << 20) / bytes).max(1);
                 let mut result = Ok(());
                 let pass = || result = loads.run(&*blocks[0], passes as u32);
@@ -352,7 +352,7 @@ impl Bench {
         }
     }
 
-    /// All bytes count, loaded and stored ones, of all threads.
+    /// Loaded and stored bytes of all threads count.
     fn stream(
         &mut self,
         (inputs, outputs): (usize, usize),
@@ -364,7 +364,7 @@ impl Bench {
         let count = inputs + outputs;
         let bytes = total / (count * threads) / LINE * LINE;
         let mut all = self.memory.blocks(count * threads, bytes, 0, false);
-        // Small ones many times, so that reading the clock does not count.
+        // Small ones many times, so that reading the clock is negligible.
         let passes = ((16 << 20) / total).max(1);
         let mut failed = false;
         let pass = || {
@@ -397,7 +397,7 @@ fn rate(bytes: usize, time: Duration) -> f64 {
     bytes as f64 / time.as_secs_f64().max(1e-9) / 1e9
 }
 
-/// What was measured, beside what it is compared with.
+/// Results beside their references.
 pub fn lines(measured: &[(Measure, f64)]) -> Vec<MachineLine> {
     let values: BTreeMap<String, f64> = measured.iter().map(|(what, value)| (what.name(), *value)).collect();
     let line = |(what, value): &(Measure, f64)| {
@@ -422,7 +422,7 @@ pub fn lines(measured: &[(Measure, f64)]) -> Vec<MachineLine> {
 mod tests {
     use super::*;
 
-    /// Everything that can be asked for has a name of its own and something to be compared with in the same run.
+    /// Every measurement has a name of its own and a reference in the same run.
     #[test]
     fn names_are_unique_and_references_exist() {
         for quick in [false, true] {

@@ -1,5 +1,5 @@
-//! The `gabion-bench` command: benches of the engine, of GPUs and of the `gabion` program, experiments of papers, and other erasure-coding libraries
-//! beside ours. See `README.md`.
+//! The `gabion-bench` command: benches of the engine, of GPUs and of the `gabion` program, experiments of papers, and
+//! other erasure-coding libraries beside ours. See `README.md`.
 
 // Foreign functions are called in `isal`, `jerasure` and `parpar` only.
 #![deny(unsafe_code)]
@@ -18,21 +18,21 @@ mod jerasure;
 #[cfg(feature = "libraries")]
 mod ours;
 #[cfg(feature = "libraries")]
-mod painted;
-#[cfg(feature = "libraries")]
 mod parpar;
 mod program;
+#[cfg(feature = "libraries")]
+mod pseudo_random;
 #[cfg(feature = "libraries")]
 mod vectors;
 
 use clap::Parser;
-use gabion::exit::{Outcome, told};
+use gabion::exit::{Outcome, error_message};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let result = commands::Cli::parse().run();
     if let Err(error) = &result {
-        errln!("gabion-bench: {}", told(error));
+        errln!("gabion-bench: {}", error_message(error));
     }
     output::finish(Outcome::of(result)).into()
 }

@@ -2,7 +2,7 @@
 //! interface of the engine changes this file alone.
 
 use anyhow::Context as _;
-use gabion_engine::kernel::{Backend as _, Row};
+use gabion_engine::kernel::{Backend as _, KernelSet};
 use gabion_engine::matrix::Matrix;
 use gabion_engine::raidz::Reconstruction;
 use gabion_engine::{Code, Compiled, Engine, Field, Mode, Plan, Planar, Repairer, Signature, Signer};
@@ -17,12 +17,12 @@ impl Ours {
 
     /// The kernels of this name on one thread, whatever else the CPU could do.
     pub(crate) fn with_kernel(name: &str) -> anyhow::Result<Self> {
-        Ok(Self(Engine::with_row(Row::named(name)?, 1)?))
+        Ok(Self(Engine::with_kernel_set(KernelSet::named(name)?, 1)?))
     }
 
     /// The kernels it chose, for records.
     pub(crate) fn kernel_name(&self) -> &str {
-        self.0.row().name()
+        self.0.kernel_set().name()
     }
 
     /// All redundancy of a code.

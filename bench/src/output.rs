@@ -1,5 +1,5 @@
-//! Output of the commands. The print macros of the standard library panic when a write fails; here the first failure is kept, and [`finish`] turns it
-//! into the exit code. A closed pipe is no failure: its reader has ended on purpose.
+//! Output of the commands. The print macros of the standard library panic when a write fails; here the first failure is
+//! kept, and [`finish`] turns it into the exit code. A closed pipe is no failure: its reader has ended on purpose.
 
 use gabion::exit::Outcome;
 use std::fmt::Arguments;

@@ -1,7 +1,7 @@
-//! The experiments of the papers again, with this engine on this machine.
+//! Experiments of papers, run with this engine on this machine.
 //!
-//! An [`Experiment`] measures [`Point`]s, verified before they are timed, and says which series it had to leave out. Points are all
-//! there is: tables, pictures and the comparison with what a paper prints are made of them, at once or later from a record.
+//! An [`Experiment`] measures [`Point`]s, verified before the timing, and names the series that it leaves out. Tables,
+//! charts and the comparison with printed results are derived from points alone, at once or later from a record.
 
 mod cpu;
 #[cfg(feature = "gpu")]
@@ -22,20 +22,20 @@ use std::time::Duration;
 pub struct Experiment {
     /// Number of the paper and a word: `001-regions`.
     pub name: &'static str,
-    /// Which paper, and which of its figures.
+    /// Paper and figure.
     pub source: &'static str,
-    /// What is shown.
+    /// Headline of the figure.
     pub title: &'static str,
-    /// Their machines.
+    /// Machines of the paper.
     pub their_machine: &'static str,
-    /// How its points are drawn.
+    /// Form of the figure.
     pub form: Form,
-    /// What the paper says in numbers.
+    /// Numbers that the paper prints.
     pub comparisons: &'static [Comparison],
     run: fn(&mut Run<'_>) -> Result<(), PaperError>,
 }
 
-/// How points are drawn.
+/// Form of a figure.
 #[derive(Clone, Copy)]
 pub enum Form {
     /// Lines over numbers.
@@ -59,15 +59,15 @@ pub enum Form {
     },
 }
 
-/// A number that a paper prints, and ours of the same meaning.
+/// A number that a paper prints, and our number for the same quantity.
 pub struct Comparison {
-    /// What is compared.
+    /// The compared quantity.
     pub what: &'static str,
     /// Unit of both.
     pub unit: &'static str,
-    /// Theirs.
+    /// Value of the paper.
     pub theirs: f64,
-    /// Ours, where the points give it.
+    /// Our value, if the points contain it.
     pub ours: fn(&[Point]) -> Option<f64>,
 }
 
@@ -80,13 +80,13 @@ pub struct Point {
     pub panel: String,
     /// The line or kind of bar.
     pub series: String,
-    /// The place on the axis to the right.
+    /// Position on the horizontal axis.
     pub x: Place,
     /// The value.
     pub value: f64,
 }
 
-/// A place on the axis to the right.
+/// Position on the horizontal axis.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Place {
@@ -96,29 +96,29 @@ pub enum Place {
     Name(String),
 }
 
-/// Why an experiment ends early.
+/// Reason why an experiment ends early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PaperError {
-    /// Something cannot be measured, or is wrong.
+    /// A case cannot be measured, or its output is wrong.
     #[error(transparent)]
     Bench(#[from] BenchError),
-    /// What the engine says.
+    /// Error of the engine.
     #[error(transparent)]
     Engine(#[from] gabion_engine::Error),
-    /// What a device says.
+    /// Error of a device.
     #[cfg(feature = "gpu")]
     #[error(transparent)]
     Gpu(#[from] gabion_gpu::GpuError),
-    /// Whoever takes the points cannot go on.
+    /// The receiver of the points fails.
     #[error("cannot write a result: {0}")]
     Report(#[from] std::io::Error),
-    /// A name that no experiment has.
+    /// Unknown experiment.
     #[error("no experiment '{name}'; there are: {known}")]
     Unknown {
         /// The name given.
         name: String,
-        /// Those there are.
+        /// The known names.
         known: String,
     },
     /// A record that cannot be read.
@@ -126,43 +126,43 @@ pub enum PaperError {
     Record {
         /// The file, with the line.
         path: String,
-        /// What is wrong with it.
+        /// The fault.
         reason: String,
     },
 }
 
-/// Something that an experiment says while it runs.
+/// Event of a running experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Said {
+pub enum Event {
     /// A value.
     Point(Point),
-    /// A series that is not there, and why.
+    /// A series that is left out, with the reason.
     LeftOut {
         /// The experiment.
         experiment: String,
-        /// What, and why.
+        /// Series and reason.
         reason: String,
     },
 }
 
-/// An experiment under way.
+/// A running experiment.
 pub struct Run<'a> {
     name: &'static str,
     quick: bool,
-    /// What the names of devices have to contain, in small letters.
+    /// Text that names of devices must contain, in lower case.
     devices: &'a str,
-    report: &'a mut dyn FnMut(Said) -> std::io::Result<()>,
+    report: &'a mut dyn FnMut(Event) -> std::io::Result<()>,
 }
 
 impl Run<'_> {
     fn point(&mut self, panel: &str, series: &str, x: Place, value: f64) -> Result<(), PaperError> {
         let (experiment, panel, series) = (self.name.to_owned(), panel.to_owned(), series.to_owned());
-        Ok((self.report)(Said::Point(Point { experiment, panel, series, x, value }))?)
+        Ok((self.report)(Event::Point(Point { experiment, panel, series, x, value }))?)
     }
 
     fn leave_out(&mut self, reason: String) -> Result<(), PaperError> {
-        Ok((self.report)(Said::LeftOut { experiment: self.name.to_owned(), reason })?)
+        Ok((self.report)(Event::LeftOut { experiment: self.name.to_owned(), reason })?)
     }
 
     /// Time for one race.
@@ -170,7 +170,7 @@ impl Run<'_> {
         Duration::from_millis(if self.quick { 60 } else { 600 })
     }
 
-    /// All of `values`, or every fourth and the last in a hurry.
+    /// All of `values`; with `quick`, every fourth and the last.
     fn some<T: Copy>(&self, values: impl IntoIterator<Item = T>) -> Vec<T> {
         let all: Vec<T> = values.into_iter().collect();
         let kept = |index: usize| !self.quick || index.is_multiple_of(4) || index + 1 == all.len();
@@ -188,7 +188,7 @@ impl Experiment {
         cpu::EXPERIMENTS.iter().chain(on_devices)
     }
 
-    /// Those whose names begin with one of `names`; all if there is none.
+    /// Experiments whose names begin with one of `names`; all without names.
     ///
     /// # Errors
     /// [`PaperError::Unknown`].
@@ -207,22 +207,22 @@ impl Experiment {
         self.name == name || self.name.split_once('-').is_some_and(|(paper, _)| paper == name)
     }
 
-    /// Measures, of GPUs and the like those whose name contains `devices`. With `quick`, fewer points and less time for each.
+    /// Measures, on devices whose name contains `devices`. With `quick`, fewer points and less time for each.
     ///
     /// # Errors
-    /// An output that is wrong, memory that is not there, a report that cannot be written.
+    /// A wrong output, missing memory, or an error of `report`.
     pub fn run(
         &self,
         quick: bool,
         devices: &str,
-        report: &mut dyn FnMut(Said) -> std::io::Result<()>,
+        report: &mut dyn FnMut(Event) -> std::io::Result<()>,
     ) -> Result<(), PaperError> {
         (self.run)(&mut Run { name: self.name, quick, devices: &devices.to_lowercase(), report })
     }
 }
 
 impl Form {
-    /// The axis to the right, where it has numbers.
+    /// The horizontal axis, if it has numbers.
     fn axis(self) -> Option<Axis> {
         match self {
             Form::Numbers { x, .. } => Some(Axis::Numbers(x.to_owned())),
@@ -231,14 +231,14 @@ impl Form {
         }
     }
 
-    /// What the values are.
+    /// Label of the vertical axis.
     pub fn y(self) -> &'static str {
         match self {
             Form::Numbers { y, .. } | Form::Bytes { y, .. } | Form::Bars { y } => y,
         }
     }
 
-    /// A place for people.
+    /// A position as text.
     pub fn place(self, x: &Place) -> String {
         match (self, x) {
             (_, Place::Name(name)) => name.clone(),
@@ -265,8 +265,8 @@ mod tests {
     #[test]
     fn what_is_said_reads_back() {
         for said in [
-            Said::LeftOut { experiment: "001-regions".into(), reason: "no AVX2".into() },
-            Said::Point(Point {
+            Event::LeftOut { experiment: "001-regions".into(), reason: "no AVX2".into() },
+            Event::Point(Point {
                 experiment: "002-raidz".into(),
                 panel: String::new(),
                 series: "avx2".into(),
@@ -275,11 +275,11 @@ mod tests {
             }),
         ] {
             let text = serde_json::to_string(&said).unwrap();
-            assert_eq!(serde_json::from_str::<Said>(&text).unwrap(), said, "{text}");
+            assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), said, "{text}");
         }
     }
 
-    /// An experiment that says nothing, or something about another one, would leave its figure empty.
+    /// Points of an experiment carry its name; without points its figure would be empty.
     #[test]
     fn every_experiment_has_its_own_name_and_figure() {
         let names: std::collections::BTreeSet<&str> = Experiment::all().map(|it| it.name).collect();

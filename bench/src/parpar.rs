@@ -1,7 +1,7 @@
 //! ParPar's multiply-add over GF(2^16) by affine maps in 512-bit registers, from a shared library that the user built.
 //!
-//! Its layout: of every 64 symbols first the high bytes, then the low ones. Everything `unsafe` about ParPar stays in this
-//! file.
+//! Its layout: of every 64 symbols first the high bytes, then the low ones. Everything `unsafe` about ParPar stays in
+//! this file.
 
 #![allow(unsafe_code)] // calls into C; each block says what it relies on
 
@@ -77,7 +77,8 @@ pub(crate) fn multiply_add(constant: u16, from: &[u8], to: &mut [u8]) {
     assert!(from.as_ptr().addr().is_multiple_of(64) && to.as_ptr().addr().is_multiple_of(64));
     let Some(Functions { multiply_add, scratch }) = LOADED.get() else { return };
     let (to, from, len) = (to.as_mut_ptr().cast(), from.as_ptr().cast(), from.len());
-    // SAFETY: both regions have `len` bytes, whole groups on cache lines, asserted above; the tables were made for this function.
+    // SAFETY: both regions have `len` bytes, whole groups on cache lines, asserted above; the tables were made for this
+    // function.
     unsafe { multiply_add(*scratch, to, from, len, constant, std::ptr::null_mut()) };
 }
 

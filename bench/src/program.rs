@@ -7,7 +7,8 @@ use std::process::Command;
 /// Name of the program.
 const NAME: &str = "gabion";
 
-/// Builds the program where cargo runs this one, so that a bench never measures an older build; elsewhere the file beside this program is used as it is.
+/// Builds the program where cargo runs this one, so that a bench never measures an older build; elsewhere the file
+/// beside this program is used as it is.
 ///
 /// # Errors
 /// It cannot be built, or is not there.
@@ -19,8 +20,14 @@ pub(crate) fn build() -> Result<()> {
         && let Some(profile) = profile
     {
         errln!("gabion-bench: building {NAME} with profile {profile}");
+        // Both packages, so that their dependencies have the features with which they were built for this program.
+        let mut features = "gabion/gpu,gabion-bench/gpu".to_owned();
+        if cfg!(feature = "libraries") {
+            features += ",gabion-bench/libraries";
+        }
         let mut command = Command::new(cargo);
-        command.args(["build", "--quiet", "--package", NAME, "--bin", NAME, "--profile", profile]);
+        command.args(["build", "--quiet", "--package", NAME, "--package", "gabion-bench", "--bin", NAME]);
+        command.args(["--profile", profile, "--no-default-features", "--features", &features]);
         let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
         command.arg("--manifest-path").arg(manifest).arg("--target-dir").arg(target);
         ensure!(command.status()?.success(), "{NAME} cannot be built");

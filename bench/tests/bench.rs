@@ -1,6 +1,6 @@
 //! `gabion-bench` as a user runs it, with runs of milliseconds.
 
-use gabion_engine::kernel::{Backend, KERNEL_VARIABLE, rows};
+use gabion_engine::kernel::{Backend, KERNEL_VARIABLE, kernel_sets};
 use resvg::{tiny_skia, usvg};
 use serde_json::Value;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn every_line_is_an_object_of_the_agreed_form() {
         assert!((number("ratio") / ratio - 1.0).abs() < 0.002, "{line}");
         assert!(number("median") <= number("value") && number("spread") >= 0.0, "{line}");
         assert_eq!(line["verified"], true);
-        assert!(rows().iter().any(|row| line["kernel"] == row.name()));
+        assert!(kernel_sets().iter().any(|row| line["kernel"] == row.name()));
     }
     let has = |case: &str| lines.iter().filter(|line| line["case"] == case).count();
     for case in [
@@ -68,7 +68,8 @@ fn all_kernels_race_in_one_case() {
         "--op=repair",
         "--lost=2",
     ]));
-    let supported: Vec<&str> = rows().iter().filter(|row| row.supported()).map(|row| row.name()).collect();
+    let supported: Vec<&str> =
+        kernel_sets().iter().filter(|row| row.supported()).map(|row| row.name()).collect();
     assert_eq!(lines.len(), 3 * supported.len());
     for (three, kernel) in lines.chunks(3).zip(supported) {
         assert_eq!(three[0]["case"], format!("repair 5+3 8KiB lost=2 kernel={kernel}"));
@@ -121,7 +122,7 @@ fn figure_n_has_a_line_per_kernel() {
     let svg = directory.path().join("n.svg");
     drawn(&svg, &["--figure=n", "--block=4KiB"]);
     let text = std::fs::read_to_string(&svg).unwrap();
-    for row in rows().iter().filter(|row| row.supported()) {
+    for row in kernel_sets().iter().filter(|row| row.supported()) {
         assert!(text.contains(row.name()), "{}", row.name());
     }
     assert!(text.contains("25 % redundancy") && text.contains("blocks of 4KiB"));
@@ -132,7 +133,7 @@ fn bad_arguments_are_errors_with_a_message() {
     for (arguments, message) in [
         (&["--block=0"][..], "is no size above 0"),
         (&["--block=4kb"], "is no size above 0"),
-        (&["--code=reed:10+4"], "is no code"),
+        (&["--code=reed:10+4"], "is not a code"),
         (&["--code=300+4"], "256"),
         (&["--op=decode"], "no operation 'decode'; there are: encode, repair, update, multiply, sign"),
         (&["--kernel=abacus"], "no kernel 'abacus'; this build has: scalar"),
@@ -175,7 +176,7 @@ fn explain_counts_operations_after_each_pass() {
     let arguments =
         ["--explain", "--json", "--code=4+2", "--op=encode", "--op=repair", "--lost=1", "--kernel=all"];
     let lines = lines(&bench(&arguments));
-    for row in rows().iter().filter(|row| row.supported()) {
+    for row in kernel_sets().iter().filter(|row| row.supported()) {
         for case in ["encode 4+2", "repair 4+2 lost=1"] {
             let of = |line: &&Value| line["kernel"] == row.name() && line["case"] == case;
             let stages: Vec<&Value> = lines.iter().filter(of).collect();
@@ -215,7 +216,7 @@ fn explain_has_a_table_per_plan_and_says_who_serves() {
 #[test]
 fn machine_code_is_listed_after_the_name_of_its_plan() {
     let listed = text(&["--dump-asm", "--code=4+2", "--op=encode", "--kernel=all"]);
-    for row in rows().iter().filter(|row| row.supported()) {
+    for row in kernel_sets().iter().filter(|row| row.supported()) {
         let head = format!("; encode 4+2, kernel {}", row.name());
         let listing = listed.lines().skip_while(|line| !line.starts_with(&head));
         let code: Vec<&str> = listing.skip(1).take_while(|line| !line.starts_with(';')).collect();

@@ -25,7 +25,7 @@ use tally::Tally;
 const SUITES: &[&str] = &[
     "gabion-testkit:lib",
     "gabion-platform:lib",
-    "gabion-platform:hushed",
+    "gabion-platform:ignored_directories",
     "gabion-platform:sources",
     "gabion-changelog:changelog",
     "gabion-vault:monitor",

@@ -29,11 +29,10 @@ const SCRIPT: &str = include_str!("gpu_check/run.sh");
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     // Without the other libraries, which would have to be installed where the folder is carried.
-    let bench = "build --release -p gabion-bench --no-default-features --features gpu";
-    for build in [Cmd::cargo("build --release -p gabion"), Cmd::cargo(bench)] {
-        println!("    {build}");
-        build.run()?;
-    }
+    let features = "--no-default-features --features gabion/gpu,gabion-bench/gpu";
+    let build = Cmd::cargo(&format!("build --release -p gabion -p gabion-bench {features}"));
+    println!("    {build}");
+    build.run()?;
     let target = std::env::var("CARGO_TARGET_DIR").map_or(PathBuf::from("target"), PathBuf::from);
     let folder = target.join("gpu-check");
     prepare(&target.join("release"), &folder)?;

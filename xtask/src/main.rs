@@ -7,6 +7,7 @@
 
 mod aarch64;
 mod compare;
+mod dependencies;
 mod flaky;
 mod gpu_check;
 mod ladder;

@@ -10,7 +10,7 @@ use crate::packages::{self, Need};
 use crate::programs::{self, Job, Program};
 use crate::shell::Cmd;
 use crate::steps::Steps;
-use crate::{aarch64, readme, tidy, tools};
+use crate::{aarch64, dependencies, readme, tidy, tools};
 
 /// Run all checks: format, lints, tests on every rung of the CPU ladder, documentation, tidy
 ///
@@ -65,8 +65,14 @@ fn all(args: &Args, steps: &mut Steps) -> Result<()> {
     steps.command("lints, without the compiler", &bare)?;
     let bare = Cmd::cargo("clippy -p gabion --no-default-features -- -D warnings");
     steps.command("lints, without GPUs and Redis", &bare)?;
+    // The whole workspace has the engine's measuring loops, which the program is built without.
+    let product = Cmd::cargo("clippy -p gabion -- -D warnings");
+    steps.command("lints, the program alone", &product)?;
     // Cheap, and what it finds is easier to mend before the long steps than after them.
     steps.step("tidy", tidy::check)?;
+    steps.step("licences and versions of dependencies", dependencies::check)?;
+    steps
+        .skip("advisories for dependencies", "need a database from the network: cargo deny check advisories");
     steps.step("speed tables and pictures", readme::check)?;
     let programs = kernels(args, steps)?;
     fuzz(args, &programs, steps)?;
@@ -208,7 +214,7 @@ const NOTHING_TO_GAIN: &[&str] = &[
     "streamed_blocks_match",
     "every_loss_is_survived",
     "shard::crashes",
-    "shard::devices",
+    "devices::",
     "shard::limits",
     "every_byte_of_a_header_is_guarded",
     "faults::",

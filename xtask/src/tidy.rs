@@ -7,6 +7,7 @@ mod code;
 mod docs;
 mod files;
 mod lists;
+mod order;
 mod scan;
 
 use std::collections::BTreeSet;
@@ -58,6 +59,7 @@ const RULES: &[(&str, Rule)] = &[
     ("kernel-table", code::kernel_table),
     ("clock", code::clock),
     ("output", code::output),
+    ("module-order", order::modules),
     ("link", docs::links),
     ("path", docs::paths),
     ("task", docs::tasks),

@@ -10,7 +10,7 @@ use gabion::size::Size;
 use gabion_bench::engine::{Case, Measurement, Operation, Time, measure, over_blocks, over_shapes};
 use gabion_bench::plot::Target;
 use gabion_engine::Code;
-use gabion_engine::kernel::{Backend, Row, rows};
+use gabion_engine::kernel::{Backend, KernelSet, kernel_sets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -45,7 +45,8 @@ Examples:
   gabion-bench engine --dump-asm --code 4+2 --op encode machine code, with a line before each plan's
   gabion-bench engine --explain --plot operations.png   operations over the number of blocks";
 
-/// Ends within 50 seconds: what preparation, the last case and start-up take comes on top of this.
+/// Total time of the cases with --quick; preparation and the last case add a few seconds, so that the run ends within
+/// 50 seconds.
 const QUICK: Duration = Duration::from_secs(42);
 const SECONDS_PER_CASE: f64 = 2.0;
 const SHAPES: [&str; 5] = ["4+2", "8+3", "10+4", "16+4", "30+3"];
@@ -71,7 +72,7 @@ pub(crate) struct Args {
     /// Bytes of a block; may be repeated [default: 4KiB 64KiB 1MiB 10MiB]
     #[arg(long = "block", value_name = "SIZE")]
     blocks: Vec<Size>,
-    /// A kernel by its name in `gabion info`, or `all`; may be repeated [default: the chosen one]
+    /// A kernel by its name in `gabion info`, or `all`; may be repeated [default: the one that the engine chooses]
     #[arg(long = "kernel", value_name = "NAME")]
     kernels: Vec<String>,
     /// Threads that share the bytes, 0 for all there are; may be repeated. Signing uses one [default: 1]
@@ -80,16 +81,16 @@ pub(crate) struct Args {
     /// encode, repair, update, multiply or sign; may be repeated [default: all]
     #[arg(long = "op", value_name = "OP")]
     operations: Vec<Operation>,
-    /// Data blocks that repair brings back [default: as many as the code can]
+    /// Data blocks to repair [default: as many as the code can]
     #[arg(long, value_name = "N")]
     lost: Option<usize>,
-    /// Let blocks start at odd addresses, each another, instead of cache lines
+    /// Start blocks at different odd addresses instead of cache lines
     #[arg(long)]
     unaligned: bool,
     /// End within 50 seconds; cases that do not fit in are named and left out
     #[arg(long)]
     quick: bool,
-    /// Seconds for each case with all its kernels and limits [default: 2, with --quick what is there]
+    /// Seconds for each case with all its kernels and limits [default: 2, with --quick an equal share of the total]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<f64>,
     /// Print one JSON object per line instead of a table
@@ -98,10 +99,10 @@ pub(crate) struct Args {
     /// Draw the result, as .svg or .png
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Measure what this figure shows, with blocks of 64KiB unless told otherwise
+    /// Measure the points of this figure, with blocks of 64KiB unless --block is given
     #[arg(long, value_name = "NAME", conflicts_with_all = ["codes", "operations", "lost"])]
     figure: Option<FigureName>,
-    /// Show what the compiler makes of plans, pass by pass, instead of measuring
+    /// Show operations after each pass of the compiler instead of measuring
     #[arg(long, conflicts_with_all = MEASURING)]
     explain: bool,
     /// Print the machine code of plans instead of measuring
@@ -123,7 +124,7 @@ impl Args {
         if self.explain || self.dump_asm {
             return explain::run(&self);
         }
-        // What cannot be written is said before minutes are spent on measuring it.
+        // Refuses a file that cannot be written before minutes are spent on measuring.
         let target = self.plot.as_deref().map(Target::new).transpose()?;
         let cases = self.cases()?;
         let per_case = self.seconds.unwrap_or(if self.quick { 60.0 } else { SECONDS_PER_CASE });
@@ -177,7 +178,7 @@ impl Args {
         Ok(())
     }
 
-    /// Every case that was asked for.
+    /// The selected cases.
     fn cases(&self) -> anyhow::Result<Vec<Case>> {
         let kernels = self.rows()?;
         let unaligned = self.unaligned;
@@ -223,12 +224,12 @@ impl Args {
         if !self.codes.is_empty() {
             let mut codes = without_repeats(self.codes.clone());
             if operation.needs_field_only() {
-                // One code stands for all of its field.
+                // The operation depends on the field alone, so one code per field suffices.
                 let mut fields = Vec::new();
                 codes.retain(|code| {
                     let new = !fields.contains(&code.field());
                     fields.push(code.field());
-                    // Asked for by name, it is an error that the case itself reports.
+                    // With --op the case itself reports the error.
                     let possible = code.field().word_bytes().is_ok() || !self.operations.is_empty();
                     if new && !possible {
                         errln!("left out: {operation} w{}: no words layout", code.field().w());
@@ -245,20 +246,20 @@ impl Args {
         })
     }
 
-    fn rows(&self) -> anyhow::Result<Vec<&'static Row>> {
+    fn rows(&self) -> anyhow::Result<Vec<&'static KernelSet>> {
         let all =
             self.figure.is_some() && self.kernels.is_empty() || self.kernels.iter().any(|name| name == "all");
         if all {
-            for row in rows().iter().filter(|row| !row.supported()) {
+            for row in kernel_sets().iter().filter(|row| !row.supported()) {
                 errln!("left out: kernel {} (this CPU lacks {})", row.name(), row.needs());
             }
-            return Ok(rows().iter().filter(|row| row.supported()).collect());
+            return Ok(kernel_sets().iter().filter(|row| row.supported()).collect());
         }
         if self.kernels.is_empty() {
-            return Ok(vec![Row::chosen().context("choosing a kernel")?]);
+            return Ok(vec![KernelSet::chosen().context("choosing a kernel")?]);
         }
         let names = without_repeats(self.kernels.clone());
-        names.iter().map(|name| Ok(Row::named(name)?)).collect()
+        names.iter().map(|name| Ok(KernelSet::named(name)?)).collect()
     }
 }
 
@@ -284,7 +285,7 @@ fn without_repeats<T: PartialEq>(all: Vec<T>) -> Vec<T> {
     })
 }
 
-/// On stderr, and only where somebody looks.
+/// On stderr, and only on a terminal.
 fn progress(cases: usize) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(cases as u64), ProgressDrawTarget::stderr());
     let style = ProgressStyle::with_template("{wide_bar} case {pos} of {len}, {elapsed} so far");

@@ -1,37 +1,37 @@
-//! Figures of benches that run this program on real files: how they are asked for, printed and recorded.
+//! Results of the benches that run the `gabion` program on real files: options, table, JSON lines and records.
 
 use anyhow::Context;
-use gabion::exit::{Outcome, told};
+use gabion::exit::{Outcome, error_message};
 use gabion_engine::kernel::Backend;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
-/// One figure beside what it is compared with.
+/// One result beside its reference.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Line {
-    /// The area.
+    /// Name of the bench.
     pub(super) bench: &'static str,
-    /// What was measured.
+    /// Name of the case.
     pub(super) case: String,
-    /// Ours.
+    /// Measured value of Gabion.
     pub(super) value: f64,
-    /// Of value and reference.
+    /// Unit of value and reference.
     pub(super) unit: &'static str,
-    /// What it is compared with.
+    /// Name of the reference.
     pub(super) against: String,
-    /// That one's figure.
+    /// Measured value of the reference.
     pub(super) reference: f64,
-    /// Ours over it, or what is left of an allowance: over 1 is better.
+    /// Value over reference, inverted where small values are better: over 1 is better than the reference.
     pub(super) ratio: f64,
-    /// The least that we want, where anything was asked for.
+    /// Target for the ratio, where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bar: Option<f64>,
-    /// How it was measured.
+    /// Sizes, cache state and number of rounds.
     pub(super) conditions: String,
 }
 
 impl Line {
-    /// Ours over the reference.
+    /// A line whose ratio is value over reference.
     pub(super) fn new(
         bench: &'static str,
         case: &str,
@@ -44,21 +44,21 @@ impl Line {
         Line { bench, case, value, unit, against, reference, ratio: value / reference, bar, conditions }
     }
 
-    /// Whether the bar is reached.
+    /// True if the ratio reaches its target.
     pub(super) fn reached(&self) -> bool {
         self.bar.is_none_or(|bar| self.ratio >= bar)
     }
 
-    /// For what should be small.
+    /// The same with the ratio inverted, for values that should be small.
     pub(super) fn inverted(self) -> Line {
         Line { ratio: self.reference / self.value, ..self }
     }
 }
 
-/// Where to measure, how long, and where figures go.
+/// Options of these benches: where to measure, how long, and where results go.
 #[derive(clap::Args, Clone)]
-pub(super) struct Request {
-    /// Where the files go: on the disk that is to be measured
+pub(super) struct BenchOptions {
+    /// Directory for the test files, on the disk to be measured
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(super) dir: PathBuf,
     /// Smaller trees; ends within a minute
@@ -78,8 +78,8 @@ pub(super) struct Request {
     date: Option<String>,
 }
 
-impl Request {
-    /// Runs the cases that were asked for; one that cannot be measured is named, and the others follow.
+impl BenchOptions {
+    /// Runs the selected cases. A case that fails is reported, and the others still run.
     pub(super) fn run(
         &self,
         cases: &[&str],
@@ -115,7 +115,7 @@ impl Request {
                 }
                 Err(error) => {
                     failed = true;
-                    errln!("gabion-bench: {case}: {}", told(&error));
+                    errln!("gabion-bench: {case}: {}", error_message(&error));
                 }
             }
         }
@@ -125,18 +125,18 @@ impl Request {
         Ok(if failed { Outcome::Failed } else { Outcome::Fine })
     }
 
-    /// An empty directory on the disk in question, which vanishes with the value.
+    /// An empty temporary directory on the disk to be measured.
     pub(super) fn place(&self) -> anyhow::Result<tempfile::TempDir> {
         place_in(&self.dir)
     }
 }
 
-/// What took least: where others use the machine, too, whatever disturbs a round only makes it longer.
-pub(super) fn least(seconds: impl IntoIterator<Item = f64>) -> f64 {
+/// The shortest of several rounds: disturbances by other processes only make a round longer.
+pub(super) fn shortest(seconds: impl IntoIterator<Item = f64>) -> f64 {
     seconds.into_iter().fold(f64::INFINITY, f64::min)
 }
 
-/// An empty directory, which vanishes with the value.
+/// An empty temporary directory.
 pub(super) fn place_in(dir: &Path) -> anyhow::Result<tempfile::TempDir> {
     tempfile::Builder::new()
         .prefix("gabion-bench-")
@@ -164,11 +164,11 @@ fn print(line: &Line, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes lines, after one about the machine.
+/// Writes a record: a line about the machine, then the results.
 pub(super) fn write_record(path: &Path, date: &str, lines: &[impl Serialize]) -> anyhow::Result<()> {
     let cores = std::thread::available_parallelism()?.get();
     let (cpu, kernel) =
-        (gabion::machine::Cpu::of_this_machine().model, gabion_engine::kernel::Row::chosen()?.name());
+        (gabion::machine::Cpu::of_this_machine().model, gabion_engine::kernel::KernelSet::chosen()?.name());
     let machine =
         serde_json::json!({ "bench": "machine", "date": date, "cpu": cpu, "cores": cores, "kernel": kernel });
     let mut text = format!("{machine}\n");

@@ -1,4 +1,4 @@
-//! Files to measure with, and what plain reading and writing of them costs.
+//! Test files, and plain reads and writes of them as references.
 
 use anyhow::Result;
 use gabion_bench::engine::available_memory;
@@ -9,20 +9,20 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Plain reads and writes are done in pieces of this size.
+/// Bytes of one read or write of the references.
 const PIECE: usize = 1 << 20;
 
-/// Where a file system in memory is, if there is one.
+/// Mount point of a file system in memory, on most systems.
 pub(in crate::commands) const MEMORY: &str = "/dev/shm";
 
-/// Whether there is a file system in memory with room for so much, and a third of what is free is left to others.
+/// True if a file system in memory has this much space, and a third of the free memory remains.
 pub(in crate::commands) fn has_memory_for(bytes: u64) -> bool {
     let available = available_memory().unwrap_or(0);
     let room = rustix::fs::statvfs(MEMORY).map_or(0, |about| about.f_bavail * about.f_frsize);
     room.min(available / 3 * 2) >= bytes
 }
 
-/// A new file of bytes that do not compress and differ by `seed`.
+/// Writes a file with incompressible content that depends on `seed`.
 pub(in crate::commands) fn fill(path: &Path, size: u64, seed: u64) -> Result<()> {
     let mut file = File::create(path)?;
     let mut piece = vec![0u8; PIECE.min(size as usize)];
@@ -42,12 +42,12 @@ pub(in crate::commands) fn fill(path: &Path, size: u64, seed: u64) -> Result<()>
     Ok(())
 }
 
-/// Makes everything on the file system of `path` durable.
+/// Flushes the file system of `path` to the disk.
 pub(in crate::commands) fn sync(path: &Path) -> Result<()> {
     Ok(rustix::fs::syncfs(File::open(path)?)?)
 }
 
-/// Empties the page cache; false if that is not allowed.
+/// Drops the page cache; false without the permission.
 pub(in crate::commands) fn drop_caches() -> Result<bool> {
     match std::fs::write("/proc/sys/vm/drop_caches", "3") {
         Ok(()) => Ok(true),
@@ -56,7 +56,7 @@ pub(in crate::commands) fn drop_caches() -> Result<bool> {
     }
 }
 
-/// Reads all files below `path`, one after the other; gives the number of bytes.
+/// Reads all files below `path`, one after the other. Returns the number of bytes.
 pub(in crate::commands) fn plain_read(path: &Path) -> Result<u64> {
     let mut piece = vec![0; PIECE];
     let mut total = 0;
@@ -72,12 +72,12 @@ pub(in crate::commands) fn plain_read(path: &Path) -> Result<u64> {
     Ok(total)
 }
 
-/// Brings all files below `path` into the page cache.
+/// Reads all files below `path` into the page cache.
 pub(in crate::commands) fn warm(path: &Path) -> Result<()> {
     plain_read(path).map(|_| ())
 }
 
-/// Writes a file, and makes it durable.
+/// Writes a file with a final fsync.
 pub(in crate::commands) fn plain_write(path: &Path, size: u64) -> Result<()> {
     let piece = vec![0x5a; PIECE];
     let mut file = File::create(path)?;
@@ -90,7 +90,7 @@ pub(in crate::commands) fn plain_write(path: &Path, size: u64) -> Result<()> {
     Ok(file.sync_all()?)
 }
 
-/// Bytes on the disk and inodes of everything below `path`.
+/// Allocated bytes and number of inodes below `path`.
 pub(in crate::commands) fn usage(path: &Path) -> Result<(u64, u64)> {
     let metadata = std::fs::symlink_metadata(path)?;
     let mut total = (metadata.blocks() * 512, 1);
@@ -116,8 +116,8 @@ fn each_file(path: &Path, visit: &mut dyn FnMut(&Path) -> Result<()>) -> Result<
     Ok(())
 }
 
-/// Reads all files of a tree, one thread for each core, and writes as many bytes as a code makes redundancy of them, in pieces of a
-/// stripe: all that protecting moves, and no coding. The seconds it takes.
+/// Reads all files of a tree with one thread per core and writes as many bytes as their redundancy has, stripe by
+/// stripe: the I/O of protecting without the coding. Returns the seconds.
 ///
 /// # Errors
 /// What the operating system says.

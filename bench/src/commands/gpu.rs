@@ -7,7 +7,7 @@ mod table;
 use anyhow::Context;
 use clap::ValueEnum;
 use gabion::exit::Outcome;
-use gabion_bench::gpu::{Asked, Effort, Grid, Kind, Line, measure_model};
+use gabion_bench::gpu::{Effort, Grid, KernelChoice, Kind, Line, measure_model};
 use gabion_engine::Code;
 use gabion_gpu::Form;
 use gabion_gpu::check::Part;
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// A code, as K+M or FAMILY:K+M:wBITS[:packets=BYTES]; may be repeated [default: shapes from 4+2 to 64+16]
     #[arg(long = "code", value_name = "CODE")]
     codes: Vec<Code>,
-    /// The library that reaches the device
+    /// Library that drives the device
     #[arg(long, value_enum, default_value_t = Library::Cuda)]
     api: Library,
     /// Number of the device in `gabion info`
@@ -57,7 +57,7 @@ pub(crate) struct Args {
     /// Run the conformance suite on the device instead of measuring
     #[arg(long, conflicts_with_all = ["tune", "model", "plot"])]
     check: bool,
-    /// Of the suite only part I of N
+    /// Only part I of N of the suite
     #[arg(long, value_name = "I/N", default_value_t = Part::WHOLE, requires = "check")]
     part: Part,
     /// Only these kernels
@@ -66,10 +66,10 @@ pub(crate) struct Args {
     /// How kernels multiply: additions of rows of bits, or one of the OpenCL paper's methods (words, OpenCL)
     #[arg(long, value_enum, default_value_t = How::Xor)]
     method: How,
-    /// Words of 32 bits that a method's work-item takes at once
+    /// Words of 32 bits that a work-item of a method processes at once
     #[arg(long, value_name = "1|4|16", default_value = "4", value_parser = ["1", "4", "16"])]
     vector: String,
-    /// How blocks get to the device: copies, shared virtual memory (OpenCL 2.0), mapped pinned memory (CUDA)
+    /// Transfer of blocks to the device: copies, shared virtual memory (OpenCL 2.0), mapped pinned memory (CUDA)
     #[arg(long, value_enum, default_value_t = Transfer::Copies)]
     transfer: Transfer,
     /// Predict times for k = 1..45, m = 1..4, w = 4..8 and compare them with measured ones: ten k of them
@@ -81,10 +81,10 @@ pub(crate) struct Args {
     /// Draw data rates over k for m = 2, 4, 8 into this file, .svg or .png
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tune", "model"])]
     plot: Option<PathBuf>,
-    /// Measure every cut of the kernels instead of the model's choice
+    /// Measure every tuning of the kernels instead of the model's choice
     #[arg(long)]
     tune: bool,
-    /// Leave the runs from host memory out
+    /// Leave out the runs from host memory
     #[arg(long)]
     raw_only: bool,
     /// Keep compiled kernels in this directory
@@ -226,7 +226,7 @@ impl Args {
                 anyhow::bail!("the model knows generic and specialised kernels")
             }
         };
-        // Bandwidth is reached far below what is measured otherwise, and there are hundreds of cases.
+        // Fewer bytes than elsewhere suffice to reach the bandwidth, and there are hundreds of cases.
         let effort =
             Effort { device_bytes: effort.device_bytes.min(1 << 30), passes: effort.passes.min(7), ..effort };
         errln!("{} cases, {kind:?} kernels", grid.codes().len());
@@ -265,16 +265,16 @@ impl Args {
         Ok(Outcome::Fine)
     }
 
-    /// How the kernels of a case are asked for, of which there are several only by default.
-    fn asked(&self) -> Vec<Asked> {
+    /// The kernels to measure in each case; several only without options that choose one.
+    fn asked(&self) -> Vec<KernelChoice> {
         if let Some(variant) = self.variant() {
-            return vec![Asked::Method(variant)];
+            return vec![KernelChoice::Method(variant)];
         }
         match self.kernels {
-            Some(Kernels::Generic) => vec![Asked::Form(Form::Generic)],
-            Some(Kernels::Specialised) => vec![Asked::Form(Form::Specialised)],
-            Some(Kernels::Products) => vec![Asked::Form(Form::Products)],
-            _ => vec![Asked::Fastest, Asked::ReadyAtOnce],
+            Some(Kernels::Generic) => vec![KernelChoice::Form(Form::Generic)],
+            Some(Kernels::Specialised) => vec![KernelChoice::Form(Form::Specialised)],
+            Some(Kernels::Products) => vec![KernelChoice::Form(Form::Products)],
+            _ => vec![KernelChoice::Fastest, KernelChoice::ReadyAtOnce],
         }
     }
 
@@ -299,7 +299,7 @@ impl Args {
         if device.is_cpu() { 1 } else { std::thread::available_parallelism().map_or(1, |count| count.get()) }
     }
 
-    /// Prints an object where objects are asked for, and records it.
+    /// Prints an object with --json, and appends it to the record.
     fn keep(&self, line: &impl Serialize) -> anyhow::Result<()> {
         let text = serde_json::to_string(line)?;
         if self.json {

@@ -44,7 +44,7 @@ pub(crate) struct Args {
     /// Draw a figure per part into this directory
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
-    /// What figures are written as
+    /// Format of the figures
     #[arg(long, value_enum, default_value_t = Format::Svg, requires = "plot")]
     format: Format,
     /// Write the JSON lines to this file as well, after one about the machine
@@ -131,7 +131,7 @@ impl Args {
         Ok(Outcome::Fine)
     }
 
-    /// Known to be possible before anything long is done.
+    /// Created before anything is measured, so that an error comes early.
     fn targets(&self, parts: &[Part]) -> anyhow::Result<Vec<(Part, Target)>> {
         let Some(directory) = &self.plot else { return Ok(Vec::new()) };
         std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;

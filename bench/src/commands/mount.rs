@@ -4,7 +4,7 @@ mod load;
 mod measure;
 mod pool;
 
-use super::figures::Request;
+use super::figures::BenchOptions;
 use gabion::exit::Outcome;
 use measure::{Bench, CASES};
 
@@ -22,7 +22,7 @@ mergerfs (Debian's package), in turns. The last two cases mount a pool of six di
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
-    request: Request,
+    request: BenchOptions,
 }
 
 impl Args {

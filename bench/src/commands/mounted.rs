@@ -1,14 +1,14 @@
-//! File systems that a measurement has for itself.
+//! File systems mounted for one measurement.
 
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where one is mounted until the value is dropped.
+/// A mount point; unmounted when the value is dropped.
 pub(super) struct Mounted(PathBuf);
 
 impl Mounted {
-    /// As `mount` with these arguments does it; for root.
+    /// Runs `mount` with these arguments; needs root.
     pub(super) fn new<'a>(arguments: impl IntoIterator<Item = &'a str>, at: &Path) -> Result<Mounted> {
         run(Command::new("mount").args(arguments).arg(at))?;
         Ok(Mounted(at.to_owned()))
@@ -18,7 +18,7 @@ impl Mounted {
         &self.0
     }
 
-    /// Returns when nothing of it is left to be written.
+    /// Unmounts, which writes everything back.
     pub(super) fn unmount(mut self) -> Result<()> {
         run(Command::new("umount").arg(std::mem::take(&mut self.0)))
     }
@@ -27,13 +27,13 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         if !self.0.as_os_str().is_empty() {
-            // What is still in use goes when nobody uses it any more.
+            // A file system that is still in use is detached when its last user closes it.
             let _ = Command::new("umount").arg("--lazy").arg(&self.0).output();
         }
     }
 }
 
-/// Runs a program to its end; what it says of a failure is the error.
+/// Runs a program to its end. The error contains its standard error.
 pub(super) fn run(command: &mut Command) -> Result<()> {
     let done = command.output().with_context(|| format!("{command:?}"))?;
     ensure!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr).trim());

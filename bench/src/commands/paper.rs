@@ -2,9 +2,9 @@
 
 use anyhow::Context;
 use gabion::exit::Outcome;
-use gabion_bench::paper::{Experiment, Found, Machine, Said, comparisons, figure, page, read_record};
+use gabion_bench::paper::{Event, Experiment, Found, Machine, comparisons, figure, page, read_record};
 use gabion_bench::plot::Target;
-use gabion_engine::kernel::{Backend, Row};
+use gabion_engine::kernel::{Backend, KernelSet};
 use indicatif::ProgressBar;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -24,22 +24,22 @@ pub(crate) struct Args {
     /// Papers (001) or experiments (001-regions) [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Say which experiments there are, and run none
+    /// List the experiments and run none
     #[arg(long)]
     list: bool,
     /// Fewer points and less time for each
     #[arg(long)]
     quick: bool,
-    /// Of devices, only those whose library or name contains this, such as cuda or h200 [default: all]
+    /// Only devices whose library or name contains this, such as cuda or h200 [default: all]
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     devices: String,
     /// Print one JSON object per line instead of a table
     #[arg(long)]
     json: bool,
-    /// Draw a picture of every experiment into this directory, as NAME.svg or NAME.png
+    /// Draw a chart of every experiment into this directory, as NAME.svg or NAME.png
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
-    /// What pictures are written as
+    /// Format of the charts
     #[arg(long, value_name = "svg|png", default_value = "svg", value_parser = ["svg", "png"], requires = "plot")]
     format: String,
     /// Write the JSON lines to this file as well, after one about the machine
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// The date to record
     #[arg(long, value_name = "YYYY-MM-DD", requires = "record")]
     date: Option<String>,
-    /// Measure nothing; write a page of Markdown from records, its pictures beside it under figures/
+    /// Measure nothing; write a page of Markdown from records, with charts in figures/ beside it
     #[arg(long, value_name = "FILE", requires = "from", conflicts_with_all = ["names", "quick", "json", "plot", "record", "list"])]
     page: Option<PathBuf>,
     /// A record for the page; may be repeated
@@ -94,7 +94,7 @@ impl Args {
             outln!("\n{}: {}", experiment.name, experiment.title);
             outln!("  after {}; theirs: {}", experiment.source, experiment.their_machine);
         }
-        // Hidden where nobody looks.
+        // Hidden unless standard error is a terminal.
         let progress = ProgressBar::new_spinner();
         let result = experiment.run(self.quick, &self.devices, &mut |said| {
             progress.tick();
@@ -104,8 +104,8 @@ impl Args {
                 record.add(&line)?;
             }
             match said {
-                Said::Point(point) => found.points.push(point),
-                Said::LeftOut { reason, .. } => found.left_out.push(reason),
+                Event::Point(point) => found.points.push(point),
+                Event::LeftOut { reason, .. } => found.left_out.push(reason),
             }
             Ok(())
         });
@@ -117,19 +117,19 @@ impl Args {
         Ok(found)
     }
 
-    fn show(&self, experiment: &Experiment, said: &Said, line: &str) {
+    fn show(&self, experiment: &Experiment, said: &Event, line: &str) {
         match said {
             _ if self.json => outln!("{line}"),
-            Said::Point(point) => {
+            Event::Point(point) => {
                 let (place, y) = (experiment.form.place(&point.x), experiment.form.y());
                 outln!("  {:<10} {:<32} {:>10} {:>10.3} {y}", point.panel, point.series, place, point.value)
             }
-            Said::LeftOut { reason, .. } => outln!("  left out: {reason}"),
+            Event::LeftOut { reason, .. } => outln!("  left out: {reason}"),
         }
     }
 }
 
-/// A file that gets every line at once: a run that is cut short leaves what it found.
+/// A record that is written line by line, so that an interrupted run keeps its results.
 struct Record(std::fs::File);
 
 impl Record {
@@ -151,7 +151,7 @@ fn this_machine(date: String) -> anyhow::Result<Machine> {
         date,
         cpu: gabion::machine::Cpu::of_this_machine().model,
         cores: std::thread::available_parallelism()?.get(),
-        kernel: Row::chosen()?.name().to_owned(),
+        kernel: KernelSet::chosen()?.name().to_owned(),
     })
 }
 

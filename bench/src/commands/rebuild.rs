@@ -2,7 +2,7 @@
 
 mod measure;
 
-use super::figures::Request;
+use super::figures::BenchOptions;
 use gabion::exit::Outcome;
 use measure::{Bench, CASES};
 
@@ -22,7 +22,7 @@ Caches are dropped before each run, which needs root. A case that cannot be meas
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
-    request: Request,
+    request: BenchOptions,
 }
 
 impl Args {

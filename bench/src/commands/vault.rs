@@ -4,7 +4,7 @@ mod in_memory;
 pub(super) mod measure;
 mod tools;
 
-use super::figures::Request;
+use super::figures::BenchOptions;
 use gabion::exit::Outcome;
 use measure::{Bench, CASES};
 
@@ -24,7 +24,7 @@ Without --quick it writes some 20 GB and takes minutes. A case that cannot be me
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
-    request: Request,
+    request: BenchOptions,
 }
 
 impl Args {

@@ -1,18 +1,18 @@
-//! `gabion-bench watch`: what watching costs those who write.
+//! `gabion-bench watch`: the cost of a running watch for programs that write.
 //!
-//! The same archive of small files is unpacked on two file systems, of which one is watched. On a machine that others use as well, the
-//! same work takes half as long again from one second to the next; so the archive comes in parts, and every part is unpacked on
-//! both, in changing order and one right after the other: what the machine does besides hits both. Between two parts there is a moment
-//! for the watch to finish what it does behind whoever unpacks. All rounds count, and how far they differ is told. Root gets two file
-//! systems that are made anew for each round: what was removed from one, or is still to be written, would be measured with it.
-//! The watch is this program, as people run it: nothing is encoded within the quiet period, so what is measured is hearing of
-//! changes and remembering them.
+//! The same archive of small files is unpacked on two file systems, one of them watched. On a shared machine the speed
+//! of the same work varies by half within seconds. So the archive is split into parts, and every part is unpacked on
+//! both file systems one right after the other, in alternating order: disturbances affect both. A pause between parts
+//! lets the watch finish its background work. All rounds count; the result includes their spread. As root, each round
+//! gets two new file systems, so that removed files and pending writes of the round before are not measured. The watch
+//! is a `gabion watch` process: nothing is encoded within the quiet period, so the bench measures receiving and
+//! recording events.
 
-use super::figures::{Line, Request, least};
+use super::figures::{BenchOptions, Line, shortest};
 use super::files::{fill, sync};
 use super::mounted::{Mounted, run};
 use anyhow::{Context, Result, bail, ensure};
-use gabion::exit::{Outcome, told};
+use gabion::exit::{Outcome, error_message};
 use gabion_vault::world::Stopwatch;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -36,8 +36,8 @@ disk write everything, too. What was heard is checked: every file, or a gap. Roo
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
-    request: Request,
-    /// Where events come from: auto, fanotify or inotify
+    request: BenchOptions,
+    /// Source of events: auto, fanotify or inotify
     #[arg(long, default_value = "auto")]
     source: String,
 }
@@ -50,20 +50,21 @@ const SIZE: u64 = 2048;
 /// Files in one directory.
 const PER_DIRECTORY: u64 = 100;
 
-/// Parts that the archive comes in: more, and what a watch does after each would be a part of its work that nobody sees.
+/// Parts of the archive. With more parts, more of the work of the watch would fall into the pauses, where it is not
+/// measured.
 const PARTS: usize = 5;
 
-/// Longer than a watch lets events gather.
+/// Longer than the time for which a watch collects events.
 const PAUSE: Duration = Duration::from_millis(30);
 
-/// Seconds of one round on one side: unpacked, and on the disk.
+/// Seconds of one round on one side: until unpacked, and until on the disk.
 #[derive(Debug, Clone, Copy, Default)]
 struct Seconds {
     unpacked: f64,
     synced: f64,
 }
 
-/// A word for the case, and which seconds count.
+/// Addition to the name of the case, and the seconds that count.
 type Case = (&'static str, fn(&Seconds) -> f64);
 
 impl Args {
@@ -79,7 +80,7 @@ impl Args {
         let (mut seconds, mut gaps) = (Vec::new(), 0);
         for round in 0..=rounds {
             let (took, lost) = self.round(round, place.path(), disks.as_ref(), &archives, count)?;
-            // The first one pays for what later ones find in memory.
+            // The first round reads from the disk what later ones find in memory; it does not count.
             if round > 0 {
                 seconds.push(took);
             }
@@ -103,7 +104,7 @@ impl Args {
         Ok(cases.into_iter().map(line).collect())
     }
 
-    /// Unpacks watched and unwatched; gives what each took, and how often events were lost.
+    /// Unpacks with and without a watch. Returns the times, and how often events were lost.
     fn round(
         &self,
         round: usize,
@@ -113,7 +114,7 @@ impl Args {
         count: u64,
     ) -> Result<([Seconds; 2], u64)> {
         let mounted = match disks {
-            Some([watched, unwatched]) => Some([watched.mount_anew()?, unwatched.mount_anew()?]),
+            Some([watched, unwatched]) => Some([watched.mount_new()?, unwatched.mount_new()?]),
             None => None,
         };
         let place = |side: usize| match &mounted {
@@ -124,7 +125,7 @@ impl Args {
         let trees = [fresh(&places[0])?, fresh(&places[1])?];
         let mut watch = Watch::start(&trees[0], &places[0].join("repository"), &self.source)?;
         let mut seconds = [Seconds::default(); 2];
-        // Whoever comes first has another machine than who comes second.
+        // The first side finds the machine in another state than the second.
         let turns = |part: usize| if (round + part).is_multiple_of(2) { [0, 1] } else { [1, 0] };
         for (part, archive) in archives.iter().enumerate() {
             for side in turns(part) {
@@ -154,24 +155,24 @@ impl Args {
     }
 }
 
-/// Their mean with its standard error, and the outermost, in words.
+/// Mean with its standard error, least and largest value, as text.
 fn spread(ratios: &[f64]) -> String {
     let count = ratios.len() as f64;
     let mean = ratios.iter().sum::<f64>() / count;
     let squares: f64 = ratios.iter().map(|ratio| (ratio - mean).powi(2)).sum();
     let error = (squares / (count - 1.0) / count).sqrt();
-    let (lowest, highest) = (least(ratios.iter().copied()), ratios.iter().copied().fold(0.0, f64::max));
+    let (lowest, highest) = (shortest(ratios.iter().copied()), ratios.iter().copied().fold(0.0, f64::max));
     format!("{mean:.3} ± {error:.3} in the mean, {lowest:.2} to {highest:.2}")
 }
 
-/// A file that holds a file system.
+/// An image file with a file system.
 struct Disk {
     image: PathBuf,
     inodes: u64,
 }
 
 impl Disk {
-    /// Two with room for so many small files; none for those who cannot mount them.
+    /// Two images with space for so many small files; none without the permission to mount them.
     fn pair(count: u64, place: &Path) -> Option<[Disk; 2]> {
         if !rustix::process::geteuid().is_root() {
             return None;
@@ -179,22 +180,27 @@ impl Disk {
         let make = || -> Result<[Disk; 2]> {
             let disks =
                 [Disk::new(count, place.join("watched"))?, Disk::new(count, place.join("unwatched"))?];
-            disks[0].mount_anew()?.unmount()?;
+            disks[0].mount_new()?.unmount()?;
             Ok(disks)
         };
-        make().inspect_err(|error| errln!("gabion-bench: no file systems of their own: {}", told(error))).ok()
+        make()
+            .inspect_err(|error| {
+                errln!("gabion-bench: no file systems of their own: {}", error_message(error))
+            })
+            .ok()
     }
 
-    /// With room for what a watch writes as well.
+    /// With space for the repository of the watch.
     fn new(count: u64, image: PathBuf) -> Result<Disk> {
         std::fs::File::create(&image)?.set_len(count * 8192 + (1 << 30))?;
         Ok(Disk { image, inodes: count + count / 8 })
     }
 
-    fn mount_anew(&self) -> Result<Mounted> {
+    fn mount_new(&self) -> Result<Mounted> {
         let path = self.image.with_extension("mounted");
         std::fs::create_dir_all(&path)?;
-        // All tables are there from the beginning: the kernel would make them while we measure. What the file has of the disk it keeps.
+        // Inode tables and journal are written now: the kernel would do it while the bench measures. The image keeps
+        // its blocks on the disk.
         let at_once = ["-q", "-F", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", "-N"];
         run(Command::new("mkfs.ext4").args(at_once).arg(self.inodes.to_string()).arg(&self.image))?;
         let image = self.image.to_str().context("the name of --dir is no text")?;
@@ -209,7 +215,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// Returns when everything was scanned and only events are waited for.
+    /// Returns after the first scan.
     fn start(tree: &Path, repository: &Path, source: &str) -> Result<Watch> {
         let mut child = crate::program::gabion()?
             .args(["watch", "--json", "--source", source, "--repository"])
@@ -233,7 +239,7 @@ impl Watch {
             }
             line.clear();
         }
-        bail!("the watch ended without saying {event:?}")
+        bail!("the watch ended without the event {event:?}")
     }
 
     fn stop(&mut self) -> Result<Value> {
@@ -249,13 +255,13 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // After an error, nothing is left running; after `stop`, there is nothing to kill.
+        // Ends the process after an error; after `stop` it has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Archives of `count` small files in all.
+/// Archives with `count` small files in total.
 fn pack(place: &Path, count: u64) -> Result<Vec<PathBuf>> {
     let source = place.join("source");
     std::fs::create_dir(&source)?;
@@ -283,7 +289,7 @@ fn tar(action: &[&str], archive: &Path, directory: &Path, more: &[String]) -> Re
     run(Command::new("tar").args(action).arg(archive).arg("--directory").arg(directory).args(more))
 }
 
-/// An empty directory, on a disk that has nothing left to write.
+/// An empty directory, on a disk without pending writes.
 fn fresh(place: &Path) -> Result<PathBuf> {
     let tree = place.join("tree");
     std::fs::create_dir_all(&tree)?;

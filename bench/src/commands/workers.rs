@@ -1,10 +1,10 @@
 //! `gabion-bench workers`: how evenly workers share a backlog.
 //!
-//! Some workers, each this program with a limit of its own, work off the same changes. As fast as the limits allow means: all bytes, divided by what the
-//! workers may read together. A worker that claims more than it can do keeps others waiting, and what is done twice takes twice as long, so both
-//! show in the time; files that were encoded twice are also counted.
+//! Several `gabion work` processes with a rate limit each process the same backlog. The reference is the number of
+//! bytes divided by the sum of the limits. A worker that claims more than it can process delays the others, and files
+//! that are encoded twice take twice as long: both show in the time. Files that were encoded twice are also counted.
 
-use super::figures::{Line, Request};
+use super::figures::{BenchOptions, Line};
 use super::files::fill;
 use anyhow::{Context, Result, ensure};
 use gabion::exit::Outcome;
@@ -29,7 +29,7 @@ divided by the limits of all workers together. A ratio of 0.77 means that they t
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(flatten)]
-    request: Request,
+    request: BenchOptions,
 }
 
 /// Numbers of workers.
@@ -40,15 +40,15 @@ const FILES: u64 = 1000;
 /// Bytes per second of one worker.
 const LIMIT: u64 = 1 << 20;
 
-/// Workers may take this many times the arithmetic time.
+/// Target: at most this many times the arithmetic time.
 const ALLOWED: f64 = 1.3;
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
-        self.request.run(&CASES, |case| self.share(case.parse()?))
+        self.request.run(&CASES, |case| self.run_case(case.parse()?))
     }
 
-    fn share(&self, workers: u64) -> Result<Vec<Line>> {
+    fn run_case(&self, workers: u64) -> Result<Vec<Line>> {
         let size: u64 = if self.request.quick { 16 << 10 } else { 64 << 10 };
         let place = self.request.place()?;
         let tree = place.path().join("tree");
@@ -56,7 +56,7 @@ impl Args {
         (0..FILES).try_for_each(|number| fill(&tree.join(number.to_string()), size, number))?;
         record(&tree)?;
         let clock = Stopwatch::start();
-        // All begin before the first is waited for.
+        // All start before the first is waited for.
         let started = (0..workers).map(|_| start(&tree)).collect::<Result<Vec<Child>>>()?;
         let encoded = started.into_iter().map(finish).collect::<Result<Vec<u64>>>()?;
         let seconds = clock.seconds();
@@ -82,7 +82,7 @@ impl Args {
     }
 }
 
-/// Makes a vault of a tree and records all files as changed.
+/// Creates a vault for a tree and records all files as changed.
 fn record(tree: &Path) -> Result<()> {
     let vault = Vault::create(&Location::of(tree, None), None, Clock::System)?;
     let now = When::now(Clock::System.now(), 0);
@@ -102,12 +102,12 @@ fn start(tree: &Path) -> Result<Child> {
         .context("gabion cannot be run")
 }
 
-/// How many files a worker has encoded.
+/// Number of files that a worker has encoded.
 fn finish(worker: Child) -> Result<u64> {
     let done = worker.wait_with_output()?;
     ensure!(done.status.success(), "a worker ended with {}", done.status);
     let said = String::from_utf8_lossy(&done.stdout);
-    let last = said.lines().last().context("a worker said nothing")?;
+    let last = said.lines().last().context("a worker printed nothing")?;
     let report: Value = serde_json::from_str(last).with_context(|| last.to_owned())?;
     report["encoded"].as_u64().with_context(|| format!("no number of files in {report}"))
 }

@@ -1,4 +1,4 @@
-//! Every race there is.
+//! All races.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use super::{bars, decode, encode, multiply, packets, raidz, signatures, threads}
 /// Data blocks and redundancy blocks.
 pub(super) type Shape = (usize, usize);
 
-/// The shapes that have bars of their own.
+/// The shapes with targets.
 pub(super) const SHAPES: [Shape; 12] = [
     (4, 2),
     (8, 3),
@@ -28,7 +28,7 @@ pub(super) const SHAPES: [Shape; 12] = [
     (128, 32),
     (30, 33),
 ];
-/// Enough of them to see where ours stands in a minute.
+/// Shapes of a run with --quick.
 const QUICK_SHAPES: [Shape; 5] = [(4, 2), (10, 4), (16, 4), (45, 8), (64, 16)];
 
 pub(super) const SMALL: usize = 4 << 10;
@@ -36,13 +36,13 @@ pub(super) const MIDDLE: usize = 64 << 10;
 pub(super) const LARGE: usize = 10 << 20;
 const MEGABYTE: usize = 1 << 20;
 
-/// Slow libraries need seconds for one pass over more blocks of 10 MiB than this.
+/// Largest number of 10 MiB blocks for slow libraries, which need seconds for one pass over more.
 const MOST_LARGE_BLOCKS: usize = 20;
 
-/// Which of our codes encodes.
+/// Our code in a race.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// What `K+M` stands for.
+    /// The default code, as `K+M` is read.
     Default,
     /// ISA-L's own matrix: the same bytes.
     CauchyIsal,
@@ -57,7 +57,7 @@ impl Choice {
         }
     }
 
-    /// How a case's name ends.
+    /// End of a case's name.
     pub(super) fn suffix(self) -> &'static str {
         match self {
             Choice::Default => "",
@@ -66,7 +66,7 @@ impl Choice {
     }
 }
 
-/// Who takes part in a race of encoders.
+/// Contenders in a race of encoders.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Opponents {
     Everybody,
@@ -129,12 +129,12 @@ impl Case {
         .with_context(|| self.name.clone())
     }
 
-    /// What one pass counts for.
+    /// Counted bytes of one pass.
     pub(super) fn bytes(&self) -> usize {
         self.shape.0 * self.len
     }
 
-    /// What is to be reached.
+    /// Targets of the race.
     pub(super) fn bars(&self) -> Vec<(&'static str, f64)> {
         bars::of(&self.work, self.shape, self.len)
     }
@@ -179,7 +179,7 @@ fn encodes(quick: bool) -> Vec<Case> {
         .into_iter()
         .flat_map(|len| [Choice::Default, Choice::CauchyIsal].map(|choice| (choice, len)))
     {
-        // Everybody else is raced once, in the run that has time for it.
+        // Other contenders run once, without --quick.
         let crowd = choice == Choice::Default && !(quick && len == LARGE);
         for &shape in shapes(quick) {
             let crowd = crowd && (len < LARGE || shape.0 <= MOST_LARGE_BLOCKS);
@@ -266,7 +266,7 @@ fn raidz_cases(quick: bool) -> Vec<Case> {
     cases
 }
 
-/// A number of bytes as names of cases have it.
+/// A number of bytes in names of cases.
 pub(super) fn size(bytes: usize) -> String {
     gabion::size::Size(bytes).to_string()
 }
@@ -286,7 +286,7 @@ mod tests {
         assert!(all.contains("encode 10+4 64KiB") && all.contains("encode 10+4 64KiB cauchy-isal"));
     }
 
-    /// Every kind of race, verified output included, with no time to lose.
+    /// Every kind of race runs and is verified, in the shortest time.
     #[test]
     fn every_kind_of_case_runs_and_verifies() {
         for case in cases(false, true) {

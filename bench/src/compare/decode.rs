@@ -1,9 +1,9 @@
-//! Decoding against ISA-L: as many blocks lost as the redundancy can bear, data first.
+//! Decoding against ISA-L: as many blocks lost as the redundancy can repair, data first.
 
 use std::time::Instant;
 
 use anyhow::ensure;
-use gabion_engine::conformance::Random;
+use gabion_engine::conformance::TestRng;
 use gabion_engine::{Code, Repairer};
 
 use super::bars::ISAL;
@@ -13,21 +13,21 @@ use crate::blocks::Blocks;
 use crate::isal::{self, Call, Encoder, Path};
 use crate::ours::{self, Ours, run_again};
 
-/// What is timed.
+/// Part of the work that is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Planning {
     /// The pass over the data; matrices were inverted before.
     Before,
-    /// Whatever a stripe takes that lost the same as the one before: ISA-L keeps nothing, we keep the plan.
+    /// All work for a stripe with the same loss as the one before: ISA-L keeps nothing, we keep the plan.
     Included,
     /// The same, with another loss in every pass, so that nothing can be kept.
     Fresh,
 }
 
-/// Different losses: more than anybody keeps plans for, few enough to verify each of them.
+/// Number of different losses: more than plans are kept for, few enough to verify each.
 const LOSSES: usize = 600;
 
-/// The data columns that are lost and wanted, and the k columns that are left.
+/// The lost data columns, and the k columns that survive.
 struct Loss {
     lost: Vec<usize>,
     surviving: Vec<usize>,
@@ -41,7 +41,7 @@ impl Loss {
     }
 
     /// Any m columns, as many data columns among them as there can be.
-    fn random((k, m): Shape, random: &mut Random) -> Self {
+    fn random((k, m): Shape, random: &mut TestRng) -> Self {
         let lost = m.min(k);
         let mut data: Vec<usize> = (0..k).collect();
         let mut redundancy: Vec<usize> = (k..k + m).collect();
@@ -54,12 +54,12 @@ impl Loss {
 }
 
 /// Takes `count` of the items.
-fn draw(items: &mut Vec<usize>, count: usize, random: &mut Random) -> Vec<usize> {
+fn draw(items: &mut Vec<usize>, count: usize, random: &mut TestRng) -> Vec<usize> {
     (0..count).map(|_| items.swap_remove(random.below(items.len()))).collect()
 }
 
-/// What a user of ISA-L does, as its own example shows: invert the k × k rows of the survivors,
-/// keep the rows of the lost blocks, make tables.
+/// Decoder of ISA-L, after its own example: inverts the k × k rows of the survivors, keeps the rows of the lost blocks,
+/// and prepares tables.
 fn isal_decoder(rows: &[u8], k: usize, loss: &Loss) -> Encoder {
     let mut survivors = vec![0_u8; k * k];
     for (row, &column) in survivors.chunks_exact_mut(k).zip(&loss.surviving) {
@@ -73,7 +73,7 @@ fn isal_decoder(rows: &[u8], k: usize, loss: &Loss) -> Encoder {
     Encoder::new(Path::Dispatched, k, loss.lost.len(), &wanted)
 }
 
-/// The same data with the redundancy of either side: each restores what it encoded.
+/// The same data with the redundancy of either side: each decodes what it encoded.
 struct Stripes<'a> {
     code: Code,
     repairer: Repairer,
@@ -121,7 +121,7 @@ pub(super) fn decode(
     end: Instant,
 ) -> anyhow::Result<Vec<Timing>> {
     let (k, m) = shape;
-    let data = Blocks::painted("decode", k, len);
+    let data = Blocks::pseudo_random("decode", k, len);
     let data = data.as_slices();
     // The code itself is known before anything is lost, as ISA-L's matrix is.
     let code = ours::code(&Choice::Default.identity(shape))?;
@@ -133,7 +133,7 @@ pub(super) fn decode(
     let engine = Ours::on_threads(1)?;
     let repairer = engine.any_repair(&code);
     let stripes = Stripes { code, repairer, ours, isal, isal_rows };
-    let mut random = Random(1);
+    let mut random = TestRng(1);
     let losses: Vec<Loss> = match planning {
         Planning::Fresh => (0..LOSSES).map(|_| Loss::random(shape, &mut random)).collect(),
         _ => vec![Loss::first(shape)],
@@ -190,11 +190,11 @@ fn race_unprepared(
 #[cfg(test)]
 mod tests {
     use super::Loss;
-    use gabion_engine::conformance::Random;
+    use gabion_engine::conformance::TestRng;
 
     #[test]
     fn a_loss_leaves_k_columns() {
-        let mut random = Random(7);
+        let mut random = TestRng(7);
         for shape in [(4, 2), (10, 4), (3, 5), (30, 33)] {
             let (k, m) = shape;
             for loss in [Loss::first(shape), Loss::random(shape, &mut random)] {

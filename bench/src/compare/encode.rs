@@ -1,11 +1,11 @@
-//! Encoding in the words layout of GF(2^8), beside everybody who can.
+//! Encoding in the words layout of GF(2^8), beside other libraries.
 
 use std::time::Instant;
 
 use anyhow::ensure;
 use gabion::machine::fastest;
 use gabion_bench::engine::Limit;
-use gabion_engine::kernel::{Kernel, Row, Threads};
+use gabion_engine::kernel::{Kernel, KernelSet, Threads};
 use gabion_engine::{Code, Compiled};
 
 use super::bars::{ISAL, MOST_FOR_LIMITS, ROOF, STREAM};
@@ -17,7 +17,7 @@ use crate::isal::{self, Build, Call, Encoder, Path};
 use crate::jerasure::Jerasure;
 use crate::ours::{self, Ours, run_again};
 
-/// Encodes one stripe and races. ISA-L always has its own Cauchy matrix, the best it offers for every shape.
+/// Race of encoders on one stripe. ISA-L has its own Cauchy matrix, the best that it offers for every shape.
 pub(super) fn words(
     (k, m): Shape,
     len: usize,
@@ -25,7 +25,7 @@ pub(super) fn words(
     opponents: Opponents,
     end: Instant,
 ) -> anyhow::Result<Vec<Timing>> {
-    let stripe = Blocks::painted("encode", k, len);
+    let stripe = Blocks::pseudo_random("encode", k, len);
     let data = stripe.as_slices();
     let mut out = Blocks::zeroed(m, len);
     let code = ours::code(&choice.identity((k, m)))?;
@@ -66,14 +66,14 @@ pub(super) fn words(
 /// Our kernels for AVX2.
 const AVX2_KERNEL: &str = "avx2";
 
-/// Whether this CPU can run them.
+/// True if this CPU can run them.
 pub(super) fn has_avx2() -> bool {
-    Row::named(AVX2_KERNEL).is_ok()
+    KernelSet::named(AVX2_KERNEL).is_ok()
 }
 
-/// Encodes one stripe with AVX2 on both sides.
+/// Race of encoders on one stripe with AVX2 on both sides.
 pub(super) fn avx2((k, m): Shape, len: usize, end: Instant) -> anyhow::Result<Vec<Timing>> {
-    let stripe = Blocks::painted("avx2", k, len);
+    let stripe = Blocks::pseudo_random("avx2", k, len);
     let data = stripe.as_slices();
     let mut out = Blocks::zeroed(m, len);
     let code = ours::code(&Choice::Default.identity((k, m)))?;
@@ -88,14 +88,14 @@ pub(super) fn avx2((k, m): Shape, len: usize, end: Instant) -> anyhow::Result<Ve
     Ok(race(contenders, &mut call, end))
 }
 
-/// Where the blocks of a race lie.
+/// Memory level of the blocks of a race.
 pub(super) enum LimitedBy {
     Cache,
     Memory,
 }
 
-/// What the machine allows a code of this shape, where moving bytes is the limit; of several ways to move them the
-/// best counts. `outputs` finds the blocks to write in what the contenders share.
+/// Limit of the machine for a code of this shape, if moving bytes is the limit; of several ways to move them the best
+/// counts. `outputs` returns the blocks to write from the state that the contenders share.
 pub(super) fn limits<'a, 'o: 'a, S: 'a>(
     (k, m): Shape,
     by: LimitedBy,
@@ -118,7 +118,7 @@ pub(super) fn limits<'a, 'o: 'a, S: 'a>(
     })
 }
 
-/// ISA-L takes any matrix: with ours it must come to the bytes that we come to. `out` is overwritten.
+/// Checks our output against ISA-L with our matrix, byte by byte. `out` is overwritten.
 pub(super) fn check_encoder(
     ours: &Compiled,
     code: &Code,
@@ -136,7 +136,7 @@ pub(super) fn check_encoder(
 
 /// The loaded ISA-L against the static one, on the same buffers.
 pub(super) fn versions((k, m): Shape, len: usize, end: Instant) -> anyhow::Result<Vec<Timing>> {
-    let stripe = Blocks::painted("versions", k, len);
+    let stripe = Blocks::pseudo_random("versions", k, len);
     let data = stripe.as_slices();
     let rows = isal::redundancy_rows(isal::Generator::Cauchy, k, m);
     let [newest, bundled] =

@@ -1,5 +1,5 @@
-//! The grid: encoding against ISA-L over many shapes, sizes and placements, to find where ours is behind. A grid has gaps; places that
-//! are drawn at random lie in them.
+//! The grid: encoding against ISA-L over many shapes, sizes and placements, to find where ours is slower. Random places
+//! cover the gaps of the grid.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use gabion_bench::plot::{Axis, Figure, Panel, Series};
-use gabion_engine::conformance::Random;
+use gabion_engine::conformance::TestRng;
 
 use super::bars::{self, ISAL};
 use super::cases::{Choice, Shape, size};
@@ -23,25 +23,25 @@ use crate::ours::{self, Ours, run_again};
 const KS: [usize; 14] = [2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64];
 const MS: [usize; 14] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16];
 const SIZES: [usize; 8] = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 10 << 20, HUGE];
-/// Blocks too large for every shape: 64 MiB of few.
+/// Shapes for blocks of 64 MiB, which are too large for the others.
 const HUGE: usize = 64 << 20;
 const HUGE_SHAPES: [Shape; 4] = [(2, 1), (4, 2), (10, 4), (16, 4)];
 
-/// Where places are drawn from: shapes, and bytes of a block.
+/// Ranges of random places: shapes, and bytes of a block.
 const ANY_K: RangeInclusive<usize> = 2..=64;
 const ANY_M: RangeInclusive<usize> = 1..=16;
 const ANY_LEN: RangeInclusive<usize> = SIZES[0]..=HUGE;
-/// Blocks that are drawn together have this many bytes at most: the largest shape in blocks of some megabytes.
+/// Largest number of bytes of all blocks of a random place.
 const MOST_DRAWN: usize = 512 << 20;
 
 /// Long enough for some hundred batches of small blocks, short enough for thousands of cells.
 const TIME: Duration = Duration::from_millis(60);
-/// A cell that seems behind is raced again this often, for this long: a grid this large always meets a moment in
-/// which somebody else has the core.
+/// A cell below its target is raced again this often, for this long: in a grid of this size some cells are disturbed by
+/// other processes.
 const REPEATS: usize = 2;
 const LONGER: Duration = Duration::from_millis(300);
 
-/// What is raced in one place of the grid.
+/// Shape, size and placement of a race.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     shape: Shape,
@@ -59,13 +59,13 @@ impl Place {
         format!("encode {k}+{m} {}{}{placed}", size(self.len), choice.suffix())
     }
 
-    /// The size of the grid that it is counted with: the largest that is not above its own.
+    /// Size of the grid in whose summary it counts: the largest that is not above its own.
     fn size_class(self) -> usize {
         SIZES.into_iter().take_while(|&len| len <= self.len).last().unwrap_or(SIZES[0])
     }
 }
 
-/// One place with one code, and what came out.
+/// One place with one code, and the result.
 pub(super) struct Cell {
     place: Place,
     choice: Choice,
@@ -85,10 +85,10 @@ pub(super) fn places() -> Vec<Place> {
     places
 }
 
-/// As many places of any shape, size and placement, the same ones for the same seed, by size. Every power of two of sizes is as likely as the
-/// next; half of the sizes are whole pages where they can be, others any number of bytes.
+/// Random places, sorted by size; equal seeds give equal places. Sizes are distributed evenly over powers of two; half
+/// of them are whole pages where possible, the others any number of bytes.
 pub(super) fn drawn(count: usize, seed: u64) -> Vec<Place> {
-    let mut random = Random(seed);
+    let mut random = TestRng(seed);
     let mut within =
         |range: RangeInclusive<usize>| range.start() + random.below(range.end() - range.start() + 1);
     let mut draw = || {
@@ -110,13 +110,13 @@ const CHOICES: [Choice; 2] = [Choice::Default, Choice::CauchyIsal];
 /// Races in all of these places whose name contains `only`.
 pub(super) fn run(mut places: Vec<Place>, only: &str) -> anyhow::Result<Vec<Cell>> {
     places.retain(|place| CHOICES.iter().any(|&choice| place.name(choice).contains(only)));
-    // As much as the largest of them needs, once: new pages for every cell would take longer than the races.
+    // Allocated once for the largest: new pages for every cell would take longer than the races.
     let room = |blocks: fn(Shape) -> usize| {
         let needs = places.iter().map(|place| (blocks(place.shape), place.len));
         needs.max_by_key(|&(count, len)| count * blocks::room(len)).unwrap_or((0, 0))
     };
     let (count, len) = room(|(k, _)| k);
-    let data = Arena::painted("grid", count, len);
+    let data = Arena::pseudo_random("grid", count, len);
     let (count, len) = room(|(_, m)| m);
     let mut out = Arena::zeroed(count, len);
     let engine = Ours::on_threads(1)?;
@@ -130,7 +130,7 @@ pub(super) fn run(mut places: Vec<Place>, only: &str) -> anyhow::Result<Vec<Cell
     Ok(cells)
 }
 
-/// Without a terminal to write over, a line now and then.
+/// Without a terminal, progress is printed now and then.
 fn progress(text: &str, index: usize) {
     super::progress(text);
     if !stderr().is_terminal() && index.is_multiple_of(100) {
@@ -224,7 +224,7 @@ fn summary((choice, placement, len): (Choice, Placement, usize), ratios: &[(f64,
     let reached = ratios.iter().filter(|(_, reached)| *reached).count();
     let values = || ratios.iter().map(|(ratio, _)| *ratio);
     let (worst, best) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
-    // Of ratios, the geometric mean: twice and half are as good as once.
+    // The geometric mean of ratios: 2 and 1/2 cancel out.
     let mean = (values().map(f64::ln).sum::<f64>() / ratios.len() as f64).exp();
     let mut text = String::new();
     writeln!(
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(figure(&cells).panels.len(), 1);
     }
 
-    /// Some hundred megabytes at most for one size, and all placements of everything.
+    /// At most some hundred megabytes for one size, and all placements.
     #[test]
     fn the_grid_is_bounded() {
         let places = places();

@@ -15,10 +15,11 @@ use crate::parpar;
 pub(super) fn multiply_add(w: usize, len: usize, end: Instant) -> anyhow::Result<Vec<Timing>> {
     // Any constant without special form; the top bit is set.
     let constant = 0xb5a7_93d1_6ec8_4f2b_u64 >> (64 - w);
-    let input = Blocks::painted("multiply", 1, len);
+    let input = Blocks::pseudo_random("multiply", 1, len);
     let input = input.as_slices();
     let mut field = Field::new(w);
-    let (mut theirs, mut our_out) = (Blocks::painted("sum", 1, len), Blocks::painted("sum", 1, len));
+    let (mut theirs, mut our_out) =
+        (Blocks::pseudo_random("sum", 1, len), Blocks::pseudo_random("sum", 1, len));
     field.multiply_region(constant, input[0], theirs.as_mut_slices()[0], true);
     let ours = Ours::on_threads(1)?.multiplier(w, constant)?;
     ours.run(&input, &mut our_out.as_mut_slices())?;
@@ -37,7 +38,7 @@ pub(super) fn multiply_add(w: usize, len: usize, end: Instant) -> anyhow::Result
 /// The same in the planar layout. GF-Complete works on the same symbols in the words layout, ParPar in its own one.
 pub(super) fn planar_multiply_add(w: usize, len: usize, end: Instant) -> anyhow::Result<Vec<Timing>> {
     let constant = 0xb5a7_93d1_6ec8_4f2b_u64 >> (64 - w);
-    let (words, sum) = (Blocks::painted("multiply", 1, len), Blocks::painted("sum", 1, len));
+    let (words, sum) = (Blocks::pseudo_random("multiply", 1, len), Blocks::pseudo_random("sum", 1, len));
     let (words, sum) = (words.as_slices()[0], sum.as_slices()[0]);
     let [mut input, mut our_out, mut expected] = [(); 3].map(|()| Blocks::zeroed(1, len));
     planes_of(words, w / 8, input.as_mut_slices()[0]);
@@ -46,7 +47,7 @@ pub(super) fn planar_multiply_add(w: usize, len: usize, end: Instant) -> anyhow:
     let ours = Ours::on_threads(1)?.planar_multiplier(w, constant)?;
     ours.run(&input, &mut our_out.as_mut_slices())?;
     let mut field = Field::new(w);
-    let mut theirs = Blocks::painted("sum", 1, len);
+    let mut theirs = Blocks::pseudo_random("sum", 1, len);
     field.multiply_region(constant, words, theirs.as_mut_slices()[0], true);
     planes_of(theirs.as_slices()[0], w / 8, expected.as_mut_slices()[0]);
     ensure!(our_out.as_slices() == expected.as_slices(), "our planes are not GF-Complete's symbols");

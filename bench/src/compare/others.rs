@@ -11,7 +11,7 @@ use crate::blocks::Blocks;
 use crate::isal::{Encoder, Path};
 use crate::jerasure::{Jerasure, Words};
 
-/// All of them, verified.
+/// All libraries, verified.
 pub(super) struct Others<'lib> {
     jerasure: Words<'lib>,
     jerasure_out: Blocks,
@@ -64,7 +64,7 @@ impl<'lib> Others<'lib> {
     }
 }
 
-/// ISA-L with the same matrix must come to the same bytes.
+/// Checks the output against ISA-L with the same matrix.
 fn check(rows: &[u8], (k, m): Shape, data: &[&[u8]], out: &Blocks) -> anyhow::Result<()> {
     let mut expected = Blocks::zeroed(m, data[0].len());
     Encoder::new(Path::Dispatched, k, m, rows).encode(data, &mut expected.as_mut_slices());
@@ -94,7 +94,7 @@ fn check_simd(encoder: &mut ReedSolomonEncoder, (k, m): Shape, data: &[&[u8]]) -
     Ok(())
 }
 
-/// Its interface copies the data in; that is part of the price of using it.
+/// Its interface copies the data in, which counts as part of the encoding.
 fn simd_pass(encoder: &mut ReedSolomonEncoder, data: &[&[u8]]) -> anyhow::Result<()> {
     for block in data {
         encoder.add_original_shard(block)?;

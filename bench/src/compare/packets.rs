@@ -26,7 +26,7 @@ fn identity((k, m): Shape, w: usize, packet: usize) -> String {
 
 /// Encodes Jerasure's `cauchy-good` bit matrix by its schedules and races.
 pub(super) fn packets((k, m): Shape, w: usize, len: usize, end: Instant) -> anyhow::Result<Vec<Timing>> {
-    let stripe = Blocks::painted("packets", k, len);
+    let stripe = Blocks::pseudo_random("packets", k, len);
     let data = stripe.as_slices();
     let engine = Ours::on_threads(1)?;
     let packet = PACKET.min(len / w);
@@ -77,7 +77,7 @@ impl<'lib> Way<'lib> {
         Ok(Self { shape, w, packet, encoder: library.packets(k, m, w, &rows) })
     }
 
-    /// The code of the same name must come to the same bytes.
+    /// Checks that the code of the same name gives the same bytes.
     fn check(&self, engine: &Ours, data: &[&[u8]], out: &mut Blocks) -> anyhow::Result<()> {
         self.encoder.bind_schedule(self.packet, data, out.as_mut_slices())();
         let identity = identity(self.shape, self.w, self.packet);

@@ -1,4 +1,4 @@
-//! The comparison as a picture: encoding, a panel per block size, a group of bars per code.
+//! Chart of the comparison: encoding, a panel per block size, a group of bars per code.
 
 use gabion_bench::plot::{Figure, Panel};
 

@@ -1,27 +1,25 @@
 //! Timing several contenders in one interleaved run.
 //!
-//! Clocks drift and the host is shared, so two measurements made one after the other say little.
-//! Here everybody takes turns in short batches, for as many rounds as the time allows, and the
-//! best batch of each is compared: what the code can do when nothing disturbs it. How far the
-//! median lies above the best tells how disturbed the run was.
+//! Clock rates drift and the host is shared, so measurements one after the other cannot be compared. Here all
+//! contenders take turns in short batches, for as many rounds as the time allows, and the best batch of each is
+//! compared: the least disturbed one. The distance of the median shows how much the run was disturbed.
 
 use std::time::{Duration, Instant};
 
-/// Long enough that reading the clock does not count, short enough for many turns.
+/// Length of a batch: long compared with reading the clock, short enough for many turns.
 const BATCH: Duration = Duration::from_micros(200);
-/// However slow the contenders and short the time.
+/// Least number of rounds.
 const FEWEST_ROUNDS: usize = 3;
-/// More would not lower the minimum any further.
+/// Largest number of rounds: more do not lower the minimum.
 const MOST_ROUNDS: usize = 3000;
 
-/// One who takes part: a name and one pass over the data. `S` is what the contenders share, such as the
-/// outputs they all write.
+/// A contender: a name and one pass over the data. `S` is the state that contenders share, such as the outputs.
 pub(super) struct Contender<'a, S> {
     name: &'static str,
     pass: Box<dyn FnMut(&mut S) + 'a>,
-    /// What a timed pass is multiplied by, where it does only part of the work.
+    /// Factor for the time of a pass that does only part of the work.
     scale: f64,
-    /// Takes part in every so many rounds.
+    /// Number of rounds from one turn to the next.
     every: usize,
 }
 
@@ -30,12 +28,12 @@ impl<'a, S> Contender<'a, S> {
         Self { name, pass: Box::new(pass), scale: 1.0, every: 1 }
     }
 
-    /// One whose pass would take `scale` times as long if it did all of the work.
+    /// A contender whose pass does 1/`scale` of the work.
     pub(super) fn scaled(self, scale: f64) -> Self {
         Self { scale, ..self }
     }
 
-    /// One who is far behind and needs few turns to show it, so that there is time for those who are close.
+    /// A slow contender, which gets few turns so that close ones get more.
     pub(super) fn rarely(self) -> Self {
         Self { every: 8, ..self }
     }
@@ -49,18 +47,17 @@ impl<'a, S> Contender<'a, S> {
     }
 }
 
-/// What came out for one contender.
+/// Result of a contender.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Timing {
     pub(super) name: &'static str,
-    /// Of the best batch, for one pass.
+    /// Seconds of one pass in the best batch.
     pub(super) seconds: f64,
-    /// Median over best, less one: 0 is a quiet machine.
+    /// Median over best, less one: 0 on a quiet machine.
     pub(super) spread: f64,
 }
 
-/// Lets the contenders take turns until `end`. Contenders of one name are several ways to do the same thing;
-/// the best of them counts.
+/// Runs the contenders in turn until `end`. Contenders with equal names are variants, of which the best counts.
 pub(super) fn race<S>(contenders: Vec<Contender<'_, S>>, shared: &mut S, end: Instant) -> Vec<Timing> {
     race_in_batches(contenders, shared, BATCH, end)
 }
@@ -86,7 +83,7 @@ pub(super) fn race_in_batches<S>(
         if round >= FEWEST_ROUNDS && Instant::now() >= end {
             break;
         }
-        // Another one begins in every round, so that nobody always runs behind the same neighbour.
+        // Another one begins in every round, so that the order of neighbours changes.
         for turn in 0..count {
             let index = (round + turn) % count;
             if !round.is_multiple_of(contenders[index].every) {
@@ -120,7 +117,7 @@ fn best_of_each_name(timings: impl Iterator<Item = Timing>) -> Vec<Timing> {
     best
 }
 
-/// Shares the time that is left among the cases that are left.
+/// Divides the remaining time among the remaining cases.
 pub(super) struct Budget {
     end: Instant,
     cases_left: u32,
@@ -132,7 +129,7 @@ impl Budget {
         Self { end: Instant::now() + total, cases_left }
     }
 
-    /// When the next case should be done, its preparation included.
+    /// End of the next case, its preparation included.
     pub(super) fn next_end(&mut self) -> Instant {
         let now = Instant::now();
         let share = self.end.saturating_duration_since(now) / self.cases_left.max(1);

@@ -11,17 +11,17 @@ use super::race::{Contender, Timing, race};
 use crate::blocks::Blocks;
 use crate::ours::{self, Ours, run_again};
 
-/// Data columns, as the figures have them.
+/// Data columns of the published figures.
 pub(super) const COLUMNS: usize = 8;
 /// Bytes of a column when 16 MiB of data lie in them.
 pub(super) const LARGE: usize = (16 << 20) / COLUMNS;
 
-/// What is done with a stripe.
+/// Operation on a stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
-    /// This many parities.
+    /// Generation of this many parities.
     Generate(usize),
-    /// The first data columns from other data and these parities.
+    /// Reconstruction of the first data columns from other data and these parities.
     Reconstruct(Reconstruction),
 }
 
@@ -43,7 +43,7 @@ impl Operation {
         }
     }
 
-    /// The figure as if it had been timed here.
+    /// The published figure as a timing.
     fn published_timing(self, len: usize) -> Timing {
         let (cached, large) = self.published();
         let rate = if len == LARGE { large } else { cached };
@@ -52,9 +52,9 @@ impl Operation {
     }
 }
 
-/// Runs one operation over columns of `len` bytes; the figure stands second.
+/// Runs one operation over columns of `len` bytes; the second timing is the published one.
 pub(super) fn raidz(operation: Operation, len: usize, end: Instant) -> anyhow::Result<Vec<Timing>> {
-    let stripe = Blocks::painted("raidz", COLUMNS, len);
+    let stripe = Blocks::pseudo_random("raidz", COLUMNS, len);
     let data = stripe.as_slices();
     let parities = match operation {
         Operation::Generate(count) => count,

@@ -1,4 +1,4 @@
-//! What a comparison found, for people and for programs.
+//! Results of a comparison as a table and as JSON lines.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::race::Timing;
 
-/// One comparison: ours over one reference, in the language all benches speak.
+/// One comparison of ours with one reference, in the JSON form of all benches.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Line {
     bench: &'static str,
@@ -19,13 +19,13 @@ pub(super) struct Line {
     /// Median over best, less one, of ours and of the reference.
     spread: f64,
     reference_spread: f64,
-    /// The least ratio that is wanted, where one is.
+    /// Target for the ratio, where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bar: Option<f64>,
 }
 
 impl Line {
-    /// Whether the bar is reached; None without one.
+    /// True if the target is reached; None without one.
     pub(super) fn reached(&self) -> Option<bool> {
         self.bar.map(|bar| self.ratio >= bar)
     }
@@ -61,7 +61,7 @@ pub(super) fn lines(case: &str, bytes: usize, bars: &[(&str, f64)], timings: &[T
         .collect()
 }
 
-/// Four digits are more than the machine repeats.
+/// Four significant digits: more than measurements reproduce.
 fn rounded(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
@@ -70,7 +70,7 @@ fn rounded(value: f64) -> f64 {
     (value * scale).round() / scale
 }
 
-/// The table for people; a case that has several references names itself once.
+/// The table; a case with several references is named once.
 pub(super) fn table(lines: &[Line]) -> String {
     let case_width = lines.iter().map(|line| line.case.len()).max().unwrap_or(0).max(4);
     let name_width = lines.iter().map(|line| line.against.len()).max().unwrap_or(0).max(7);
@@ -101,7 +101,7 @@ pub(super) fn table(lines: &[Line]) -> String {
     text
 }
 
-/// How many bars are reached.
+/// Number of targets that are reached.
 pub(super) fn summary(lines: &[Line]) -> String {
     let verdicts: Vec<bool> = lines.iter().filter_map(Line::reached).collect();
     let reached = verdicts.iter().filter(|reached| **reached).count();
@@ -114,12 +114,12 @@ pub(super) fn isal() -> String {
     format!("{}, {path}", crate::isal::version())
 }
 
-/// Fine enough to tell which side of its bar a ratio is on.
+/// A ratio with enough digits to compare it with its target.
 fn ratio(value: f64) -> String {
     if value >= 10.0 { format!("{value:.2}") } else { format!("{value:.3}") }
 }
 
-/// Three digits that matter, whatever the size.
+/// Three significant digits.
 fn number(value: f64) -> String {
     if value >= 100.0 {
         format!("{value:.0}")

@@ -1,4 +1,4 @@
-//! What signatures of all blocks cost: encoding with them against encoding without.
+//! Cost of signatures of all blocks: encoding with them against encoding without.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ pub(super) fn signatures(
     components: usize,
     end: Instant,
 ) -> anyhow::Result<Vec<Timing>> {
-    let stripe = Blocks::painted("signatures", k, len);
+    let stripe = Blocks::pseudo_random("signatures", k, len);
     let data = stripe.as_slices();
     let mut out = Blocks::zeroed(m, len);
     let mut outputs = out.as_mut_slices();

@@ -1,4 +1,4 @@
-//! Two threads: ours against ourselves on one, against ISA-L on two halves, and against what two cores can move.
+//! Two threads: ours against one thread, against ISA-L on two halves, and against the memory bandwidth of two cores.
 
 use std::time::{Duration, Instant};
 
@@ -12,15 +12,15 @@ use crate::blocks::Blocks;
 use crate::isal::{self, Encoder, Path};
 use crate::ours::{self, Ours, run_again};
 
-/// Whoever ran before has left the blocks in the caches of other cores: long enough that fetching them back does
-/// not count.
+/// Length of a batch: the contender before left blocks in the caches of other cores, and fetching them back must be
+/// negligible.
 const BATCH: Duration = Duration::from_millis(2);
 
 type Outputs<'a> = Vec<&'a mut [u8]>;
 
 /// Encodes with the default code on two threads and races.
 pub(super) fn two_threads((k, m): Shape, len: usize, end: Instant) -> anyhow::Result<Vec<Timing>> {
-    let stripe = Blocks::painted("two threads", k, len);
+    let stripe = Blocks::pseudo_random("two threads", k, len);
     let data = stripe.as_slices();
     let mut out = Blocks::zeroed(m, len);
     let mut outputs = out.as_mut_slices();

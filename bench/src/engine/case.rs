@@ -1,15 +1,15 @@
-//! What is measured: operations, and cases with names that stay the same from day to day.
+//! Operations and cases, with names that stay the same from run to run.
 
 use super::BenchError;
 use super::stage::SIGNATURE;
 use gabion::size::Size;
 use gabion_engine::code::Family;
-use gabion_engine::kernel::{Backend, Row};
+use gabion_engine::kernel::{Backend, KernelSet};
 use gabion_engine::{Code, Field, Layout};
 use std::fmt;
 use std::str::FromStr;
 
-/// What the engine is asked to do.
+/// Operation of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operation {
     /// All redundancy of a stripe; counts the k data blocks.
@@ -40,7 +40,7 @@ impl Operation {
         }
     }
 
-    /// Whether only the field of a code matters, not its shape.
+    /// True if only the field of a code matters, not its shape.
     pub const fn needs_field_only(self) -> bool {
         matches!(self, Operation::Multiply | Operation::Sign)
     }
@@ -58,41 +58,41 @@ impl FromStr for Operation {
     }
 }
 
-/// One operation on buffers of one size; all kernels and the limits race in it.
+/// One operation on buffers of one size, for all kernels and limits.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
-    /// With which code; of multiplication and signatures only its field matters.
+    /// The code; for multiplication and signatures only its field matters.
     pub code: Code,
     /// Bytes of a block.
     pub block: usize,
     /// Threads that share the bytes.
     pub threads: usize,
-    /// Blocks that repair brings back; None for as many as the code can.
+    /// Blocks to repair; None for as many as the code can.
     pub lost: Option<usize>,
     /// Whether blocks start at odd addresses instead of cache lines.
     pub unaligned: bool,
     /// The kernels.
-    pub rows: Vec<&'static Row>,
-    /// Whether names of kernels were asked for, and so belong to the name.
+    pub rows: Vec<&'static KernelSet>,
+    /// Kernels were selected by name, so that the name of the case contains them.
     pub names_kernels: bool,
 }
 
 impl Case {
-    /// An operation that is looked at, not run: empty blocks and no kernels.
+    /// A case whose plan is explained, not run: empty blocks and no kernels.
     pub fn unmeasured(operation: Operation, code: Code) -> Case {
         let (lost, rows) = (None, Vec::new());
         Case { operation, code, block: 0, threads: 1, lost, unaligned: false, rows, names_kernels: false }
     }
 
     /// Its name with the kernel `row`: operation, shape, size, options.
-    pub fn name(&self, row: &Row) -> String {
+    pub fn name(&self, row: &KernelSet) -> String {
         format!("{} {} {}{}", self.operation, self.shape(), Size(self.block), self.options(row))
     }
 
-    /// The end of the name: what was asked for beside operation, shape and size, each after a space.
-    pub fn options(&self, row: &Row) -> String {
+    /// The end of the name: options other than operation, shape and size, each after a space.
+    pub fn options(&self, row: &KernelSet) -> String {
         let mut options = String::new();
         if let (Operation::Repair, Some(lost)) = (self.operation, self.lost) {
             options += &format!(" lost={lost}");
@@ -109,7 +109,7 @@ impl Case {
         options
     }
 
-    /// What stands for the code in the name: what is not the default, and the shape.
+    /// The code in the name: its shape and what differs from the default.
     pub fn shape(&self) -> String {
         if self.operation.needs_field_only() {
             return format!("w{}", self.code.field().w());
@@ -117,17 +117,17 @@ impl Case {
         short(&self.code)
     }
 
-    /// How many blocks repair brings back.
+    /// Number of blocks to repair.
     pub fn lost(&self) -> usize {
         self.lost.unwrap_or(self.code.m().min(self.code.k()))
     }
 
-    /// The columns that repair brings back: data first, since that is the harder part.
+    /// The columns to repair: data first, which costs most.
     pub fn lost_columns(&self) -> Vec<usize> {
         (0..self.lost()).collect()
     }
 
-    /// Bytes that one pass counts for.
+    /// Counted bytes of one pass.
     pub fn counted(&self) -> usize {
         match self.operation {
             Operation::Encode | Operation::Repair => self.code.k() * self.block,
@@ -135,7 +135,7 @@ impl Case {
         }
     }
 
-    /// Refuses what cannot be measured.
+    /// Fails if the case cannot be measured.
     ///
     /// # Errors
     /// A block that the layout cannot fill, a code without redundancy, more losses than it survives.
@@ -157,7 +157,7 @@ impl Case {
         Ok(())
     }
 
-    /// Whether the block is a whole number of the layout's units.
+    /// Fails unless the block is a whole number of units of the layout.
     pub fn fits(&self) -> bool {
         self.block.is_multiple_of(self.granule())
     }
@@ -171,7 +171,7 @@ impl Case {
     }
 }
 
-/// The identity of a code without what is the default.
+/// The identity of a code without default parts.
 pub fn short(code: &Code) -> String {
     let mut text = match code.family() {
         family if family == Family::default() => String::new(),
@@ -196,11 +196,11 @@ impl fmt::Display for Operation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gabion_engine::kernel::rows;
+    use gabion_engine::kernel::kernel_sets;
 
     fn case(operation: Operation, code: &str) -> Case {
         let code = code.parse().unwrap();
-        let rows = vec![&rows()[0]];
+        let rows = vec![&kernel_sets()[0]];
         Case {
             operation,
             code,
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn names_hold_what_is_not_the_default() {
-        let scalar = &rows()[0];
+        let scalar = &kernel_sets()[0];
         let mut it = case(Operation::Encode, "10+4");
         assert_eq!(it.name(scalar), "encode 10+4 64KiB");
         (it.threads, it.names_kernels, it.lost) = (2, true, Some(1));
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(case(Operation::Multiply, "3+2:w16").name(scalar), "multiply w16 64KiB");
     }
 
-    /// What is left out in a name is the default when read: the short form is the same code.
+    /// The short form of a name is parsed to the same code.
     #[test]
     fn short_forms_are_identities() {
         for text in

@@ -1,12 +1,11 @@
-//! Pictures of results.
+//! Charts of results.
 
 use super::{Explained, Measurement, Operation};
 use crate::plot::{Axis, Figure, Panel, Series};
 use gabion::size::Size;
 use gabion_engine::kernel::Backend;
 
-/// Rates over the size of blocks, a panel per operation and a line per code; bars where there is but
-/// one size.
+/// Rates over the size of blocks, a panel per operation and a line per code; bars if there is only one size.
 pub fn over_blocks(measurements: &[Measurement]) -> Figure {
     let blocks = distinct(measurements.iter().map(|measurement| measurement.case.block));
     let panels = match blocks[..] {
@@ -68,7 +67,7 @@ pub fn operations_over_shapes(all: &[Explained], only_numbers: bool) -> Figure {
 
 const OPERATIONS: &str = "operations per register of every block";
 
-/// What is counted in a plan, where it can be.
+/// A count of a plan, where it has one.
 type Count = fn(&Explained) -> Option<usize>;
 
 const COUNTS: [(&str, Count); 4] = [
@@ -133,12 +132,12 @@ fn bars(measurements: &[Measurement]) -> Vec<Panel> {
     vec![Panel::Bars { title: String::new(), y: DATA_RATE.into(), categories: shapes, series }]
 }
 
-/// What tells lines of one operation apart.
+/// Differences between lines of one operation.
 fn label(measurement: &Measurement) -> String {
     measurement.case.shape() + &measurement.case.options(measurement.row)
 }
 
-/// In the order in which they come first.
+/// Distinct values in the order of their first appearance.
 fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     all.fold(Vec::new(), |mut distinct, item| {
         if !distinct.contains(&item) {
@@ -183,7 +182,7 @@ mod tests {
 
     #[test]
     fn operations_are_counted_before_and_after() {
-        let row = &gabion_engine::kernel::rows()[0];
+        let row = &gabion_engine::kernel::kernel_sets()[0];
         let explained = |code: &str| {
             let case = Case::unmeasured(Operation::Encode, code.parse().unwrap());
             Explained::new(&case, row).unwrap().unwrap()

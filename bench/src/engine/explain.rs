@@ -1,8 +1,8 @@
-//! What the run-time compiler makes of the plans of a case: nothing is run, only counted.
+//! Counts of the run-time compiler for the plan of a case; nothing is run.
 
 use super::rounds::best_of;
 use super::{BenchError, Case};
-use gabion_engine::kernel::{Backend, Explanation, Row, Stage};
+use gabion_engine::kernel::{Backend, Explanation, KernelSet, Stage};
 use gabion_engine::{Error, Layout, Mode, Plan};
 use serde::Serialize;
 
@@ -15,23 +15,23 @@ pub struct Explained {
     /// What the plan is for.
     pub case: Case,
     /// The kernel.
-    pub row: &'static Row,
-    /// Operations by the matrix, whether the compiler looked at that or not.
+    pub row: &'static KernelSet,
+    /// Operations by the matrix.
     pub by_matrix: Stage,
-    /// How it is compiled, or why it is not.
+    /// The compilation, or the reason why there is none.
     pub outcome: Result<Compilation, String>,
 }
 
 /// A plan that is compiled.
 #[derive(Debug, Clone)]
 pub struct Compilation {
-    /// What the compiler tells.
-    pub told: Explanation,
-    /// Seconds for all passes, emission and listing; executable pages are not among it.
+    /// Counts of the compiler.
+    pub explanation: Explanation,
+    /// Seconds for all passes, emission and listing, without the allocation of executable pages.
     pub seconds: f64,
 }
 
-/// Who runs a plan once it has worked enough.
+/// Execution of a plan that has processed enough data to be compiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Runs {
@@ -43,7 +43,7 @@ pub enum Runs {
     Generic,
 }
 
-/// One stage, for programs.
+/// One stage as a JSON line.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ExplainLine {
     /// Always `explain`.
@@ -52,17 +52,17 @@ pub struct ExplainLine {
     pub case: String,
     /// The kernel.
     pub kernel: String,
-    /// The pass after which was counted.
+    /// The pass before the counts.
     pub stage: String,
     /// Multiplications per register of every block.
     pub products: usize,
     /// Additions of two registers, likewise.
     pub additions: usize,
-    /// Instructions that add, where it is decided which.
+    /// Adding instructions, after instructions are selected.
     pub adding_instructions: Option<usize>,
-    /// Copies, saves and restores, where it is decided.
+    /// Copies, saves and restores, after registers are allocated.
     pub moves: Option<usize>,
-    /// Who runs it.
+    /// Execution of the plan.
     pub runs: Runs,
     /// Registers of every block in a turn of the loop.
     pub columns: Option<usize>,
@@ -72,49 +72,49 @@ pub struct ExplainLine {
     pub cycles: Option<f64>,
     /// Bytes of machine code.
     pub code_bytes: Option<usize>,
-    /// How long compiling took.
+    /// Seconds of compilation.
     pub compile_seconds: Option<f64>,
 }
 
 impl Explained {
-    /// Compiles the plan of `case` for `row`; cases without a plan are none.
+    /// Compiles the plan of `case` for `row`; `None` for a case without a plan.
     ///
     /// # Errors
-    /// What cannot be measured either, and what the engine says of the plan.
-    pub fn new(case: &Case, row: &'static Row) -> Result<Option<Explained>, BenchError> {
+    /// The case cannot be measured, or the engine refuses the plan.
+    pub fn new(case: &Case, row: &'static KernelSet) -> Result<Option<Explained>, BenchError> {
         case.check()?;
         let Some(plan) = case.plan()? else { return Ok(None) };
         let by_matrix = by_matrix(&plan)?;
-        let told = row.explain(&plan);
-        let outcome = told.ok_or_else(|| why_not(&plan)).map(|told| {
+        let explanation = row.explain(&plan);
+        let outcome = explanation.ok_or_else(|| refusal_reason(&plan)).map(|explanation| {
             let seconds = best_of(REPEATS, || drop(row.explain(&plan))).as_secs_f64();
-            Compilation { told, seconds }
+            Compilation { explanation, seconds }
         });
         Ok(Some(Explained { case: case.clone(), row, by_matrix, outcome }))
     }
 
-    /// Operation, shape, options: the name of a measurement without the size of blocks, which does not matter here.
+    /// Operation, shape, options: the name of a measurement without the size of blocks.
     pub fn name(&self) -> String {
         format!("{} {}{}", self.case.operation, self.case.shape(), self.case.options(self.row))
     }
 
-    /// The matrix first, then what the compiler noted.
+    /// Counts of the matrix, then those of the compiler.
     pub fn stages(&self) -> Vec<&Stage> {
-        let noted = self.outcome.iter().flat_map(|compilation| &compilation.told.stages);
-        // Where the compiler counted the same, its line says the same.
+        let noted = self.outcome.iter().flat_map(|compilation| &compilation.explanation.stages);
+        // A compiler's line with the same counts is left out.
         let others = noted.filter(|stage| stage.name != self.by_matrix.name);
         std::iter::once(&self.by_matrix).chain(others).collect()
     }
 
-    /// Operations as they are run, where it is compiled.
+    /// Counts of the last stage, if the plan is compiled.
     pub fn last(&self) -> Option<&Stage> {
-        self.outcome.as_ref().ok().and_then(|compilation| compilation.told.stages.last())
+        self.outcome.as_ref().ok().and_then(|compilation| compilation.explanation.stages.last())
     }
 
-    /// Who runs the plan.
+    /// Execution of the plan.
     pub fn runs(&self) -> Runs {
         match &self.outcome {
-            Ok(compilation) if compilation.told.code_bytes.is_some() => Runs::Code,
+            Ok(compilation) if compilation.explanation.code_bytes.is_some() => Runs::Code,
             Ok(_) => Runs::Steps,
             Err(_) => Runs::Generic,
         }
@@ -123,9 +123,11 @@ impl Explained {
     /// One line per stage.
     pub fn lines(&self) -> Vec<ExplainLine> {
         let compilation = self.outcome.as_ref().ok();
-        let told = compilation.map(|compilation| &compilation.told);
-        // The estimate is of ports, which the interpreter does not wait for.
-        let cycles = told.filter(|told| told.code_bytes.is_some()).map(|told| told.cycles);
+        let explanation = compilation.map(|compilation| &compilation.explanation);
+        // The estimate is for ports of the CPU, which do not limit the interpreter.
+        let cycles = explanation
+            .filter(|explanation| explanation.code_bytes.is_some())
+            .map(|explanation| explanation.cycles);
         let line = |stage: &Stage| ExplainLine {
             bench: "explain",
             case: self.name(),
@@ -136,17 +138,18 @@ impl Explained {
             adding_instructions: stage.adding_instructions,
             moves: stage.moves,
             runs: self.runs(),
-            columns: told.map(|told| told.columns),
-            register_bytes: told.map(|told| told.register_bytes),
+            columns: explanation.map(|explanation| explanation.columns),
+            register_bytes: explanation.map(|explanation| explanation.register_bytes),
             cycles,
-            code_bytes: told.and_then(|told| told.code_bytes),
+            code_bytes: explanation.and_then(|explanation| explanation.code_bytes),
             compile_seconds: compilation.map(|compilation| compilation.seconds),
         };
         self.stages().into_iter().map(line).collect()
     }
 }
 
-/// What the matrix asks for: a product for every other coefficient of a column than 0 and 1, a sum for every output.
+/// Operations of the matrix: a product for every distinct coefficient of a column other than 0 and 1, a sum for every
+/// output.
 fn by_matrix(plan: &Plan) -> Result<Stage, Error> {
     let kept = usize::from(plan.mode() == Mode::Add);
     let additions = |terms: usize| (terms + kept).saturating_sub(1);
@@ -171,9 +174,9 @@ fn stage(name: &str, products: usize, additions: usize) -> Stage {
     Stage { name: name.to_owned(), products, additions, adding_instructions: None, moves: None }
 }
 
-/// Why a plan stays with the generic kernels. The limits are the compiler's own; what can be told apart from
-/// outside is.
-fn why_not(plan: &Plan) -> String {
+/// Reason why generic kernels run a plan. The limits are those of the compiler, as far as they can be seen from
+/// outside.
+fn refusal_reason(plan: &Plan) -> String {
     let (rows, columns) = (plan.outputs().len(), plan.inputs().len());
     match plan.layout() {
         Layout::Words if plan.field().w() > 8 => format!(
@@ -191,9 +194,9 @@ fn why_not(plan: &Plan) -> String {
 mod tests {
     use super::*;
     use crate::engine::Operation;
-    use gabion_engine::kernel::rows;
+    use gabion_engine::kernel::kernel_sets;
 
-    fn explained(operation: Operation, code: &str, row: &'static Row) -> Explained {
+    fn explained(operation: Operation, code: &str, row: &'static KernelSet) -> Explained {
         let code: gabion_engine::Code = code.parse().unwrap();
         let case = Case { lost: Some(1), ..Case::unmeasured(operation, code) };
         Explained::new(&case, row).unwrap().expect("the operation has a plan")
@@ -201,7 +204,7 @@ mod tests {
 
     #[test]
     fn the_matrix_comes_first_and_registers_last() {
-        for row in rows() {
+        for row in kernel_sets() {
             for operation in [Operation::Encode, Operation::Repair, Operation::Update] {
                 let it = explained(operation, "6+3", row);
                 let names: Vec<&str> = it.stages().iter().map(|stage| stage.name.as_str()).collect();
@@ -212,13 +215,13 @@ mod tests {
         }
     }
 
-    /// The compiler's own count of the matrix, where it made one, is this one.
+    /// The compiler's own count of the matrix, where there is one, is the same.
     #[test]
     fn both_count_the_matrix_alike() {
         for code in ["rs-isal:6+3", "cauchy-good:5+3:w4:packets=64", "3+2:w8:packets=128", "raidz:5+3"] {
             for operation in [Operation::Encode, Operation::Repair, Operation::Update] {
-                let it = explained(operation, code, &rows()[0]);
-                let noted = &it.outcome.as_ref().unwrap().told.stages;
+                let it = explained(operation, code, &kernel_sets()[0]);
+                let noted = &it.outcome.as_ref().unwrap().explanation.stages;
                 assert_eq!(noted[0], it.by_matrix, "{operation} {code}");
             }
         }
@@ -228,7 +231,7 @@ mod tests {
     fn what_is_not_compiled_says_why() {
         for (code, why) in [("4+2:w16", "words of 16 bits"), ("cauchy-good:128+64", "64 x 128 is too large")]
         {
-            let it = explained(Operation::Encode, code, &rows()[0]);
+            let it = explained(Operation::Encode, code, &kernel_sets()[0]);
             assert!(it.outcome.as_ref().unwrap_err().contains(why), "{it:?}");
             assert_eq!((it.runs(), it.lines().len()), (Runs::Generic, 1));
         }

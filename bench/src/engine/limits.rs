@@ -1,14 +1,14 @@
-//! What the machine could do at best, measured beside the engine with the same buffers and threads.
+//! Limits of the machine, measured beside the engine with the same buffers and threads.
 
 use super::rounds::Pass;
 use gabion_engine::field::Field;
-use gabion_engine::kernel::{Backend, Kernel, Row, Threads};
+use gabion_engine::kernel::{Backend, Kernel, KernelSet, Threads};
 use gabion_engine::matrix::Matrix;
 use gabion_engine::{Error, Layout, Mode, Plan};
 use std::hint::black_box;
 use std::ops::Range;
 
-/// A yardstick: what moving the same bytes costs without coding them.
+/// A limit: the cost of moving the same bytes without coding them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// `memcpy` of the counted blocks into the output blocks in turn.
@@ -21,7 +21,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// All of them: measured beside every case.
+    /// All limits; each is measured beside every case.
     pub const ALL: [Limit; 3] = [Limit::Copy, Limit::Read, Limit::XorStream];
 
     /// Its name in results.
@@ -34,7 +34,12 @@ impl Limit {
     }
 
     /// The pass over the first `inputs` inputs.
-    pub(super) fn pass<'a>(self, row: &Row, threads: &'a Threads, inputs: usize) -> Result<Pass<'a>, Error> {
+    pub(super) fn pass<'a>(
+        self,
+        row: &KernelSet,
+        threads: &'a Threads,
+        inputs: usize,
+    ) -> Result<Pass<'a>, Error> {
         let kernel: Box<dyn Kernel> = match self {
             Limit::Copy => Box::new(CopyBlocks),
             Limit::Read => Box::new(ReadBlocks::new(row, inputs)?),
@@ -54,7 +59,7 @@ impl Limit {
     ///
     /// # Errors
     /// As [`Backend::compile`].
-    pub fn roof(row: &Row, inputs: usize, outputs: usize) -> Result<impl Kernel + use<>, Error> {
+    pub fn roof(row: &KernelSet, inputs: usize, outputs: usize) -> Result<impl Kernel + use<>, Error> {
         Sums::new(row, inputs, outputs, 1)
     }
 
@@ -64,7 +69,7 @@ impl Limit {
     ///
     /// # Errors
     /// As [`Backend::compile`].
-    pub fn stream(row: &Row, inputs: usize, outputs: usize) -> Result<impl Kernel + use<>, Error> {
+    pub fn stream(row: &KernelSet, inputs: usize, outputs: usize) -> Result<impl Kernel + use<>, Error> {
         // The constant makes it a plan that kernels stream, which they need not do with plain sums; one
         // multiplication per load is far from what memory delivers.
         Sums::new(row, inputs, outputs, 2)
@@ -75,7 +80,7 @@ impl Limit {
 struct Sums(Vec<(Range<usize>, Box<dyn Kernel>)>);
 
 impl Sums {
-    fn new(row: &Row, inputs: usize, outputs: usize, constant: u64) -> Result<Sums, Error> {
+    fn new(row: &KernelSet, inputs: usize, outputs: usize, constant: u64) -> Result<Sums, Error> {
         let share = |output: usize| {
             let (start, end) = (output * inputs / outputs, (output + 1) * inputs / outputs);
             // More outputs than inputs: some are read twice, from the nearest cache.
@@ -99,7 +104,7 @@ fn xor_plan(inputs: usize) -> Result<Plan, Error> {
     Plan::new(Matrix::from_fn(Field::GF8, 1, inputs, |_, _| 1)?, Layout::Words, Mode::Write)
 }
 
-/// Behind the engine's own trait, so that threads share this work exactly as they share coding.
+/// Implements the engine's trait, so that threads share this work as they share coding.
 struct CopyBlocks;
 
 impl Kernel for CopyBlocks {
@@ -126,7 +131,7 @@ const STREAMS: usize = 8;
 const PIECE: usize = 4096;
 
 impl ReadBlocks {
-    fn new(row: &Row, inputs: usize) -> Result<ReadBlocks, Error> {
+    fn new(row: &KernelSet, inputs: usize) -> Result<ReadBlocks, Error> {
         let parts = STREAMS.div_ceil(inputs.max(1));
         Ok(ReadBlocks { sum: row.compile(&xor_plan(inputs * parts)?)?, parts })
     }
@@ -143,7 +148,7 @@ impl Kernel for ReadBlocks {
             views.extend(starts.flat_map(|start| inputs.iter().map(move |input| &input[start..][..size])));
             self.sum.run(&views, &mut [&mut outputs[0][..size]])?;
         }
-        // What is left over is less than a byte per piece of an input.
+        // The remainder is less than a byte per piece of an input.
         let rest = inputs.iter().flat_map(|input| &input[part * self.parts..]);
         black_box(rest.fold(0, |sum, byte| sum ^ byte));
         Ok(())

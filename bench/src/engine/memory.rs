@@ -1,42 +1,42 @@
-//! One piece of memory for all cases, so that pages are faulted in once and not once per case.
+//! Memory of all cases, allocated once so that page faults happen once and not per case.
 
 use super::BenchError;
-use gabion_engine::conformance::Random;
+use gabion_engine::conformance::TestRng;
 
 const LINE: usize = 64;
 
-/// Memory that is cut into blocks anew for every case.
+/// Memory that every case divides into its own blocks.
 #[derive(Debug)]
 pub(crate) struct Memory {
     bytes: Vec<u8>,
 }
 
-/// Bytes that programs can get without others being pushed out, where the system tells.
+/// Bytes that can be allocated without swapping, if the system reports them.
 pub fn available_memory() -> Option<u64> {
-    memory_told_as("MemAvailable")
+    meminfo("MemAvailable")
 }
 
-/// Bytes that the system tells by this name.
-pub fn memory_told_as(name: &str) -> Option<u64> {
+/// Value of a field of /proc/meminfo in bytes.
+pub fn meminfo(name: &str) -> Option<u64> {
     let info = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kibibytes =
         info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.strip_suffix("kB"))?;
     kibibytes.trim().parse::<u64>().ok().map(|kibibytes| kibibytes << 10)
 }
 
-/// One more line between blocks: equal places of blocks whose length is a power of two would otherwise
-/// all fall into the same set of the cache.
+/// One more cache line between blocks: without it, equal offsets of blocks whose length is a power of two would fall
+/// into the same set of a cache.
 fn stride(block: usize) -> Option<usize> {
     block.checked_next_multiple_of(LINE)?.checked_add(LINE)
 }
 
 impl Memory {
-    /// Room for whatever is the most of (blocks, bytes of a block).
+    /// Memory for the largest of several (number of blocks, bytes of a block).
     pub(crate) fn for_most(needs: impl Iterator<Item = (usize, usize)>) -> Result<Memory, BenchError> {
         let sizes = needs.map(|(count, block)| stride(block)?.checked_mul(count)?.checked_add(LINE));
         let most = sizes.reduce(|a, b| Some(a?.max(b?))).unwrap_or(Some(0)).unwrap_or(usize::MAX);
         let refused = BenchError::Memory { bytes: most };
-        // Linux promises more than it has, and ends a process that takes it at its word.
+        // Linux overcommits memory and kills a process that uses it.
         if available_memory().is_some_and(|available| most as u64 > available) {
             return Err(refused);
         }
@@ -46,32 +46,36 @@ impl Memory {
         Ok(Memory { bytes })
     }
 
-    /// `count` blocks, on cache lines or each at another odd place of one; `painted` of them hold bytes that look
-    /// random, the others what was there.
+    /// `count` blocks, on cache lines or at different odd offsets. The first `filled` hold pseudo-random bytes, the
+    /// others their old content.
     pub(crate) fn blocks(
         &mut self,
         count: usize,
         block: usize,
-        painted: usize,
+        filled: usize,
         unaligned: bool,
     ) -> Vec<&mut [u8]> {
         let stride = stride(block).expect("for_most has computed the same");
         let start = self.bytes.as_ptr().align_offset(LINE);
         let chunks = self.bytes[start..].chunks_exact_mut(stride).take(count);
-        // The line between blocks has room for the shift.
+        // The line between blocks leaves space for the shift.
         let shift = |index: usize| if unaligned { (2 * index + 1) % LINE } else { 0 };
         let shifted = chunks.enumerate().map(|(index, chunk)| &mut chunk[shift(index)..][..block]);
         let mut blocks: Vec<&mut [u8]> = shifted.collect();
         assert_eq!(blocks.len(), count, "for_most was asked for this many");
-        blocks.iter_mut().take(painted).enumerate().for_each(|(index, block)| paint(index as u64, block));
+        blocks
+            .iter_mut()
+            .take(filled)
+            .enumerate()
+            .for_each(|(index, block)| fill_random(index as u64, block));
         blocks
     }
 }
 
-/// The same bytes in every run.
-pub(crate) fn paint(seed: u64, block: &mut [u8]) {
-    // Far apart, or neighbouring seeds would give one stream, shifted.
-    Random(seed.wrapping_mul(0xd134_2543_de82_ef95)).fill(block);
+/// Fills a block with pseudo-random bytes, the same in every run.
+pub(crate) fn fill_random(seed: u64, block: &mut [u8]) {
+    // Neighbouring seeds would give the same stream, shifted.
+    TestRng(seed.wrapping_mul(0xd134_2543_de82_ef95)).fill(block);
 }
 
 #[cfg(test)]
@@ -93,7 +97,7 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_there_is_an_error() {
-        // More than can be addressed, and what may be promised, but is not there.
+        // More than can be addressed, and more than is available.
         let mut blocks = vec![(30, usize::MAX / 32)];
         blocks.extend(available_memory().map(|available| (2, available as usize)));
         for most in blocks {

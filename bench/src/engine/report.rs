@@ -1,7 +1,7 @@
-//! What a case found, for people and for programs.
+//! Results of a case, and their JSON lines.
 
 use super::{Case, Limit, Timing};
-use gabion_engine::kernel::{Backend, Row};
+use gabion_engine::kernel::{Backend, KernelSet};
 use serde::Serialize;
 
 /// One kernel in one case, beside the limits of the same run.
@@ -10,29 +10,29 @@ pub struct Measurement {
     /// Name of the case with this kernel.
     pub name: String,
     /// The kernel.
-    pub row: &'static Row,
-    /// What was measured.
+    pub row: &'static KernelSet,
+    /// The case.
     pub case: Case,
-    /// How long a pass took.
+    /// Times of a pass.
     pub timing: Timing,
-    /// How long the limits took over the same counted bytes.
+    /// Times of the limits for the same counted bytes.
     pub limits: Vec<(Limit, Timing)>,
 }
 
-/// One comparison in the language that all benches speak.
+/// One comparison in the JSON form of all benches.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Line {
     /// Always `engine`.
     pub bench: &'static str,
     /// Operation, shape, size, options.
     pub case: String,
-    /// Ours, in the best turn.
+    /// Rate of the kernel in its best turn.
     pub value: f64,
-    /// Of value, reference and median.
+    /// Unit of value, reference and median.
     pub unit: &'static str,
-    /// The limit it is compared with.
+    /// Name of the limit.
     pub against: &'static str,
-    /// The limit, in its best turn.
+    /// Rate of the limit in its best turn.
     pub reference: f64,
     /// Value over reference.
     pub ratio: f64,
@@ -46,15 +46,15 @@ pub struct Line {
     pub w: u32,
     /// Bytes of a block.
     pub block: usize,
-    /// Bytes that one pass counts for.
+    /// Counted bytes of one pass.
     pub counted: usize,
-    /// Ours, in the middle one of all turns.
+    /// Rate of the kernel in the median turn.
     pub median: f64,
     /// Time of the median over time of the best, less one.
     pub spread: f64,
     /// The same of the limit.
     pub reference_spread: f64,
-    /// The output was checked before; what fails is not measured.
+    /// Always true: the output was checked before the timing.
     pub verified: bool,
 }
 
@@ -99,7 +99,7 @@ impl Measurement {
     }
 }
 
-/// Four digits are more than the machine repeats.
+/// Four significant digits: more than measurements reproduce.
 fn rounded(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
@@ -112,7 +112,7 @@ fn rounded(value: f64) -> f64 {
 pub(super) mod tests {
     use super::*;
     use crate::engine::Operation;
-    use gabion_engine::kernel::rows;
+    use gabion_engine::kernel::kernel_sets;
 
     /// A measurement that took `micros` for a pass, at the scalar kernel.
     pub(in crate::engine) fn measurement(
@@ -123,7 +123,7 @@ pub(super) mod tests {
     ) -> Measurement {
         let timing = |micros: f64| Timing { best: micros / 1e6, median: 1.1 * micros / 1e6, turns: 9 };
         let code = code.parse().unwrap();
-        let rows = vec![&rows()[0]];
+        let rows = vec![&kernel_sets()[0]];
         let case = Case {
             operation,
             code,

@@ -1,27 +1,27 @@
-//! Timing several contenders in turns: the one place here that reads a clock.
+//! Timing of several passes in turn.
 //!
-//! Clocks drift and hosts are shared, so two measurements made one after the other say little. Here
-//! everybody takes short turns for as long as the time allows. The best turn counts, what the code can do
-//! when nothing disturbs it; how far the median lies above it tells how disturbed the run was.
+//! Clock rates drift and hosts are shared, so measurements one after the other cannot be compared. Here all passes take
+//! short turns until the time is used up. The best turn counts: it is the least disturbed one. The distance of the
+//! median shows how much the run was disturbed.
 
 use gabion_engine::Error;
 use std::time::{Duration, Instant};
 
-/// Long enough that reading the clock does not count, short enough for many turns.
+/// Length of a turn: long compared with reading the clock, short enough for many turns.
 const TURN: Duration = Duration::from_micros(200);
 
-/// One turn may meet a moment in which the host gives the core to somebody else: whoever can make this many
-/// in [`PATIENCE`] makes them, even after the end.
+/// Least number of turns if they fit into [`PATIENCE`], even after the end: a single turn may fall into a moment in
+/// which the host runs something else.
 const FEWEST_TURNS: usize = 9;
 const PATIENCE: Duration = Duration::from_millis(40);
 
-/// More would not lower the minimum any further.
+/// Largest number of turns: more do not lower the minimum.
 const MOST_TURNS: usize = 3000;
 
 /// One pass over the buffers of a case: inputs, then outputs.
 pub(crate) type Pass<'a> = Box<dyn FnMut(&[&[u8]], &mut [&mut [u8]]) -> Result<(), Error> + 'a>;
 
-/// What came out for one contender.
+/// Times of one pass.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Timing {
     /// Seconds of one pass in the best turn.
@@ -33,14 +33,14 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// How far the median lies above the best: 0 on a quiet machine.
+    /// Distance of the median above the best, as a share: 0 on a quiet machine.
     pub fn spread(&self) -> f64 {
         self.median / self.best - 1.0
     }
 
     fn of(mut turns: Vec<Duration>) -> Timing {
         turns.sort_unstable();
-        // A pass shorter than the clock's step must not become infinitely fast.
+        // A pass shorter than the resolution of the clock must not take 0 seconds.
         let seconds = |turn: Duration| turn.as_secs_f64().max(1e-10);
         let (best, median) = (seconds(turns[0]), seconds(turns[turns.len() / 2]));
         Timing { best, median, turns: turns.len() }
@@ -60,7 +60,7 @@ fn time(
     Ok(start.elapsed())
 }
 
-/// The shortest of some runs of work that needs no turns: it has no rival.
+/// The shortest of some runs of work that is compared with nothing.
 pub(crate) fn best_of(runs: usize, mut work: impl FnMut()) -> Duration {
     let mut once = || {
         let start = Instant::now();
@@ -73,7 +73,7 @@ pub(crate) fn best_of(runs: usize, mut work: impl FnMut()) -> Duration {
 /// As [`take_turns`], for `time` from now on.
 ///
 /// # Errors
-/// What a pass says.
+/// Error of a pass.
 pub(crate) fn take_turns_for(
     passes: &mut [Pass<'_>],
     inputs: &[&[u8]],
@@ -83,8 +83,8 @@ pub(crate) fn take_turns_for(
     take_turns(passes, inputs, outputs, Instant::now() + time)
 }
 
-/// Lets all `passes` take turns until `end`, each for an equal share of the time; a pass that alone
-/// takes longer still gets one turn.
+/// Runs all `passes` in turn until `end`, each for an equal share of the time; a pass that is longer than that gets one
+/// turn.
 ///
 /// # Errors
 /// What a pass says.
@@ -102,7 +102,7 @@ pub(super) fn take_turns(
         let once = time(pass, 1, inputs, outputs)?.max(Duration::from_nanos(20));
         repeats.push(TURN.as_nanos().div_ceil(once.as_nanos()) as u32);
         used[index] = once;
-        // A slow pass that was verified a moment ago is not cold: this turn counts.
+        // A slow pass was verified just before and is warm, so this turn counts.
         if once >= TURN {
             turns[index].push(once);
         }
@@ -129,7 +129,7 @@ pub(super) fn take_turns(
     }
 }
 
-/// Shares the time among the cases.
+/// Divides the time among the cases.
 #[derive(Debug)]
 pub(super) struct Budget {
     per_case: Duration,
@@ -145,7 +145,7 @@ impl Budget {
     }
 
     /// Begins a case; None if there is no time left for it.
-    pub(super) fn begin(&mut self) -> Option<Begun> {
+    pub(super) fn begin(&mut self) -> Option<StartedCase> {
         let now = Instant::now();
         let cases = self.cases_left.max(1);
         self.cases_left = cases - 1;
@@ -153,20 +153,20 @@ impl Budget {
             Some(end) if now >= end => return None,
             end => end.map(|end| now + (end - now) / cases),
         };
-        Some(Begun { per_case: self.per_case, share })
+        Some(StartedCase { per_case: self.per_case, share })
     }
 }
 
 /// A case that was begun.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(super) struct StartedCase {
     per_case: Duration,
-    /// When its share of the total is used up, preparation included.
+    /// End of its share of the total, preparation included.
     share: Option<Instant>,
 }
 
-impl Begun {
-    /// When its turns should end, if they begin now.
+impl StartedCase {
+    /// End of its turns if they begin now.
     pub(super) fn end(&self) -> Instant {
         let end = Instant::now() + self.per_case;
         self.share.map_or(end, |share| share.min(end))
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(millis.next(), None);
     }
 
-    /// A slow kernel beside a fast one used to leave both with the slow one's few rounds.
+    /// A fast kernel gets more turns than a slow one beside it.
     #[test]
     fn a_slow_contender_takes_no_turns_from_a_fast_one() {
         fn counting(count: &Cell<usize>, millis: u64) -> Pass<'_> {
@@ -206,7 +206,7 @@ mod tests {
                 Ok(())
             })
         }
-        // A busy machine may stop the fast one for so long that it is a slow one, too.
+        // On a busy machine the fast one may be interrupted for so long that it is slow, too.
         gabion_testkit::until("the fast one has its turns", || {
             let (slow, fast) = (Cell::new(0), Cell::new(0));
             let mut passes = [counting(&slow, 50), counting(&fast, 1)];

@@ -1,10 +1,10 @@
-//! The buffers of a case, what is run over them, and what has to come out.
+//! Buffers of a case, the pass over them, and the expected outputs.
 
 use super::memory::Memory;
 use super::rounds::Pass;
 use super::{BenchError, Case, Expected, Operation, check_blocks, check_signature};
 use gabion::machine::fastest;
-use gabion_engine::kernel::{Backend, Row, Threads};
+use gabion_engine::kernel::{Backend, KernelSet, Threads};
 use gabion_engine::{Error, Field, Mode, Plan, Signer};
 
 /// Blocks of memory that a case works on.
@@ -18,22 +18,22 @@ pub(super) fn blocks_of(case: &Case) -> usize {
     }
 }
 
-/// The constant of region multiplication: neither 0 nor 1 in any field, and not a power of two, which
-/// some implementations treat apart.
+/// Constant of region multiplication: neither 0, 1 nor a power of two in any field, which some implementations handle
+/// separately.
 const CONSTANT: u64 = 7;
 
 /// Bytes of a signature of one component.
 pub(super) const SIGNATURE: usize = 8;
 
-/// The buffers of a case, and what the outputs have to be.
+/// Buffers of a case and the expected outputs.
 pub(super) struct Stage<'a> {
     pub(super) inputs: Vec<&'a [u8]>,
     pub(super) outputs: Vec<&'a mut [u8]>,
-    truth: Truth<'a>,
+    truth: ExpectedOutput<'a>,
 }
 
-enum Truth<'a> {
-    /// What the reference makes.
+enum ExpectedOutput<'a> {
+    /// Output of the reference.
     Reference(Expected),
     /// The same, and these very blocks.
     Blocks(Expected, Vec<&'a [u8]>),
@@ -46,18 +46,18 @@ enum Truth<'a> {
 impl<'a> Stage<'a> {
     pub(super) fn new(case: &Case, memory: &'a mut Memory) -> Result<Stage<'a>, BenchError> {
         let (code, k) = (&case.code, case.code.k());
-        let painted = match case.operation {
+        let filled = match case.operation {
             Operation::Update => k + 1,
             Operation::Multiply | Operation::Sign => 1,
             _ => k,
         };
-        let mut blocks = memory.blocks(blocks_of(case), case.block, painted, case.unaligned);
-        let mut rest = blocks.split_off(painted);
+        let mut blocks = memory.blocks(blocks_of(case), case.block, filled, case.unaligned);
+        let mut rest = blocks.split_off(filled);
         let read = |blocks: Vec<&'a mut [u8]>| blocks.into_iter().map(|block| &*block).collect::<Vec<_>>();
         let data: Vec<&'a [u8]> = read(blocks);
         Ok(match case.operation {
             Operation::Encode => {
-                let truth = Truth::Reference(Expected::of(&code.encode_plan()?, &data)?);
+                let truth = ExpectedOutput::Reference(Expected::of(&code.encode_plan()?, &data)?);
                 Stage { inputs: data, outputs: rest, truth }
             }
             Operation::Repair => {
@@ -67,7 +67,7 @@ impl<'a> Stage<'a> {
                 let stripe: Vec<&[u8]> = data.into_iter().chain(read(rest)).collect();
                 let columns = |columns: &[usize]| columns.iter().map(|&column| stripe[column]).collect();
                 let (inputs, lost): (Vec<&[u8]>, _) = (columns(plan.inputs()), columns(plan.outputs()));
-                let truth = Truth::Blocks(Expected::of(&plan, &inputs)?, lost);
+                let truth = ExpectedOutput::Blocks(Expected::of(&plan, &inputs)?, lost);
                 Stage { inputs, outputs, truth }
             }
             Operation::Update => {
@@ -75,24 +75,26 @@ impl<'a> Stage<'a> {
                 fastest().compile(&plan)?.run(&data[..k], &mut rest[1..])?;
                 let before = rest[1..].iter().map(|block| block.to_vec()).collect();
                 let changed = [&data[k..], &data[1..k]].concat();
-                let truth = Truth::Update { expected: Expected::of(&plan, &changed)?, before };
+                let truth = ExpectedOutput::Update { expected: Expected::of(&plan, &changed)?, before };
                 Stage { inputs: vec![data[0], data[k]], outputs: rest, truth }
             }
             Operation::Multiply => {
                 let plan = Plan::multiply(code.field(), CONSTANT, Mode::Write)?;
-                let truth = Truth::Reference(Expected::of(&plan, &data)?);
+                let truth = ExpectedOutput::Reference(Expected::of(&plan, &data)?);
                 Stage { inputs: data, outputs: rest, truth }
             }
-            Operation::Sign => Stage { inputs: data, outputs: rest, truth: Truth::Signature(code.field()) },
+            Operation::Sign => {
+                Stage { inputs: data, outputs: rest, truth: ExpectedOutput::Signature(code.field()) }
+            }
         })
     }
 
-    /// Runs `pass` once and checks what it made.
+    /// Runs `pass` once and checks its outputs.
     pub(super) fn verify(&mut self, name: &str, pass: &mut Pass<'_>) -> Result<(), BenchError> {
         let Stage { inputs, outputs, truth } = self;
-        // What an earlier kernel left there must not pass for this one's work.
+        // Outputs of an earlier kernel must not be taken for those of this one.
         match truth {
-            Truth::Update { before, .. } => {
+            ExpectedOutput::Update { before, .. } => {
                 let pairs = outputs[1..].iter_mut().zip(before);
                 pairs.for_each(|(output, before)| output.copy_from_slice(before));
             }
@@ -101,13 +103,15 @@ impl<'a> Stage<'a> {
         pass(inputs, outputs)?;
         let found: Vec<&[u8]> = outputs.iter().map(|output| &**output).collect();
         match truth {
-            Truth::Reference(expected) => expected.check(name, &found),
-            Truth::Blocks(expected, lost) => {
+            ExpectedOutput::Reference(expected) => expected.check(name, &found),
+            ExpectedOutput::Blocks(expected, lost) => {
                 expected.check(name, &found)?;
                 check_blocks(name, lost, &found)
             }
-            Truth::Update { expected, .. } => expected.check(name, &found[1..]),
-            Truth::Signature(field) => check_signature(name, *field, inputs[0], &found[0][..SIGNATURE]),
+            ExpectedOutput::Update { expected, .. } => expected.check(name, &found[1..]),
+            ExpectedOutput::Signature(field) => {
+                check_signature(name, *field, inputs[0], &found[0][..SIGNATURE])
+            }
         }
     }
 }
@@ -117,7 +121,7 @@ impl Case {
     /// none.
     ///
     /// # Errors
-    /// What the engine says.
+    /// Error of the engine.
     pub fn plan(&self) -> Result<Option<Plan>, Error> {
         Ok(Some(match self.operation {
             Operation::Encode => self.code.encode_plan()?,
@@ -135,8 +139,8 @@ fn repair_plan(case: &Case) -> Result<Plan, Error> {
     case.code.repair_plan(&lost, &surviving)
 }
 
-/// What is timed.
-pub(super) fn pass<'a>(case: &Case, row: &'static Row, pool: &'a Threads) -> Result<Pass<'a>, Error> {
+/// The timed pass.
+pub(super) fn pass<'a>(case: &Case, row: &'static KernelSet, pool: &'a Threads) -> Result<Pass<'a>, Error> {
     let run = |plan: Plan| -> Result<Pass<'a>, Error> {
         let (kernel, granule) = (row.compile(&plan)?, plan.granule());
         Ok(Box::new(move |inputs, outputs| pool.run(&*kernel, granule, inputs, outputs)))
@@ -154,7 +158,7 @@ pub(super) fn pass<'a>(case: &Case, row: &'static Row, pool: &'a Threads) -> Res
     }))
 }
 
-fn sign<'a>(case: &Case, row: &'static Row) -> Result<Pass<'a>, Error> {
+fn sign<'a>(case: &Case, row: &'static KernelSet) -> Result<Pass<'a>, Error> {
     let signer = signer(row, case.code.field())?;
     Ok(Box::new(move |inputs, outputs| {
         let signature = signer.sign(inputs[0])?;
@@ -164,21 +168,21 @@ fn sign<'a>(case: &Case, row: &'static Row) -> Result<Pass<'a>, Error> {
 }
 
 /// 64 bits: a tower over the code's field, or GF(2^64) itself.
-fn signer(row: &Row, field: Field) -> Result<Signer, Error> {
+fn signer(row: &KernelSet, field: Field) -> Result<Signer, Error> {
     match field.w() {
-        64 => Signer::with_row(row, field, 1),
-        _ => Signer::tower_with_row(row, field, 1),
+        64 => Signer::with_kernel_set(row, field, 1),
+        _ => Signer::tower_with_kernel_set(row, field, 1),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gabion_engine::kernel::rows;
+    use gabion_engine::kernel::kernel_sets;
 
     fn case(operation: Operation, code: &str) -> Case {
         let code = code.parse().unwrap();
-        let rows = rows().iter().filter(|row| row.supported()).collect();
+        let rows = kernel_sets().iter().filter(|row| row.supported()).collect();
         Case {
             operation,
             code,

@@ -1,8 +1,8 @@
-//! Nothing is timed before its output was checked.
+//! Check of outputs before they are timed.
 //!
-//! Plans are checked against the reference on windows at the start, in the middle and at the end of a
-//! block (the reference goes bit by bit and would take minutes for the whole) and, of codes with thousands of blocks, in some outputs; repairs also against the
-//! whole of the lost data, signatures against their definition over the whole block.
+//! Plans are checked against the reference on windows at the start, in the middle and at the end of a block (the
+//! reference goes bit by bit and would take minutes for the whole) and, of codes with thousands of blocks, in some
+//! outputs; repairs also against the whole of the lost data, signatures against their definition over the whole block.
 
 use super::BenchError;
 use gabion_engine::field::Field;
@@ -12,17 +12,17 @@ use gabion_engine::tower::Tower;
 use gabion_engine::{Error, Plan};
 use std::ops::Range;
 
-/// Granules of a window, as long as that is not too much for the reference.
+/// Granules of a window, unless that takes the reference too long.
 const WINDOW_GRANULES: usize = 512;
 const WINDOW_BYTES: usize = 8 << 10;
 
-/// Coefficients that the reference is asked for: of plans with more some outputs are compared, from the first to the last.
+/// Coefficients up to which all outputs are compared; of larger plans, some outputs from the first to the last.
 const MOST_COEFFICIENTS: usize = 1 << 20;
 
 /// Products of a window, about: less than a second.
 const MOST_PRODUCTS: usize = 1 << 23;
 
-/// Where a block is compared, of a plan with so many coefficients.
+/// Windows of a block in which a plan with so many coefficients is compared.
 fn windows(len: usize, granule: usize, coefficients: usize) -> Vec<Range<usize>> {
     let granules = WINDOW_GRANULES.min(WINDOW_BYTES / granule).min(MOST_PRODUCTS / coefficients.max(1));
     let size = (granules.max(1) * granule).min(len);
@@ -31,17 +31,17 @@ fn windows(len: usize, granule: usize, coefficients: usize) -> Vec<Range<usize>>
     starts.into_iter().map(|start| start..start + size).collect()
 }
 
-/// What a plan has to make, in the windows; made once, for the reference is slow.
+/// Expected outputs of a plan in the windows; computed once, as the reference is slow.
 #[derive(Debug, Clone)]
 pub struct Expected {
     /// The outputs that are compared.
     outputs: Vec<usize>,
-    /// Where a window is, and what these outputs hold there.
+    /// Windows, and the content of these outputs in them.
     windows: Vec<(Range<usize>, Vec<Vec<u8>>)>,
 }
 
 impl Expected {
-    /// What the reference makes of `inputs`, which all have one length.
+    /// Runs the reference on `inputs`, which all have one length.
     ///
     /// # Errors
     /// Inputs that do not fit the plan.
@@ -119,7 +119,7 @@ fn compare(case: &str, output: usize, start: usize, expected: &[u8], found: &[u8
     if expected.len() != found.len() {
         return Err(Error::SizeMismatch { left: expected.len(), right: found.len() }.into());
     }
-    // The comparison of whole slices is fast; which byte it was is asked only if there is one.
+    // Comparing whole slices is fast; the position is searched only if they differ.
     if expected == found {
         return Ok(());
     }
@@ -144,7 +144,7 @@ mod tests {
         let mut data = vec![vec![0; len]; code.k()];
         data.iter_mut()
             .enumerate()
-            .for_each(|(seed, block)| crate::engine::memory::paint(seed as u64, block));
+            .for_each(|(seed, block)| crate::engine::memory::fill_random(seed as u64, block));
         let mut redundancy = vec![vec![0; len]; code.m()];
         let inputs: Vec<&[u8]> = data.iter().map(|block| &block[..]).collect();
         let mut outputs: Vec<&mut [u8]> = redundancy.iter_mut().map(|block| &mut block[..]).collect();
@@ -156,7 +156,7 @@ mod tests {
         blocks.iter().map(|block| &block[..]).collect()
     }
 
-    /// A check that cannot fail checks nothing: one wrong bit in any window is found and located.
+    /// One wrong bit in any window is found and located.
     #[test]
     fn a_wrong_bit_is_found() {
         for (code, len, granule) in [("4+2", 65536, 1), ("cauchy:4+2:w4:packets=64", 65536, 256)] {

@@ -1,8 +1,8 @@
-//! What we want of a GPU, as fractions of the device's own limits; measured on an H200.
+//! Targets for a GPU, as fractions of the device's own limits; chosen on an H200.
 
 use gabion_engine::{Code, Layout};
 
-/// The bar of a case: of the specialised kernels over data on the device, and of runs from host memory.
+/// Target of a case: for specialised kernels on data in device memory, and for runs from host memory.
 pub fn bar(case: &str, code: &Code) -> Option<f64> {
     if case.ends_with(" from pinned memory") {
         return Some(0.95);
@@ -19,5 +19,5 @@ pub fn bar(case: &str, code: &Code) -> Option<f64> {
     }
 }
 
-/// Mean error of the model of times that we want at most.
+/// Target for the mean error of the model of times.
 pub(super) const MODEL_ERROR: f64 = 0.05;

@@ -1,4 +1,4 @@
-//! Pictures of a GPU's results: figures 12 and 15 of G-CRS.
+//! Charts of a GPU's results: figures 12 and 15 of G-CRS.
 
 use super::Line;
 use crate::plot::{Axis, Figure, Panel, Series};

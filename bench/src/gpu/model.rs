@@ -1,7 +1,7 @@
-//! A model that predicts a kernel's time, after section 4 of G-CRS, beside what is measured.
+//! Model that predicts the time of a kernel, after section 4 of G-CRS, beside measured times.
 //!
-//! A kernel is bound by memory or by arithmetic. With r = (k + m) / (k m w), blocks moved per row operation, G-CRS puts the border
-//! at some r of the device. Ours are cut differently, so that operations are counted as our kernels do them:
+//! A kernel is bound by memory or by arithmetic. With r = (k + m) / (k m w), blocks moved per row operation, G-CRS puts
+//! the border at some r of the device. Our kernels are tuned differently, so operations are counted as they do them:
 //!
 //! ```text
 //! memory     = launch + bytes moved / bandwidth
@@ -10,12 +10,12 @@
 //! time       = (memory^8 + arithmetic^8)^(1/8)                     the greater one, a little more where they meet
 //! ```
 //!
-//! Two micro-benchmarks calibrate it: a kernel that is bound by memory, over many bytes and over few, gives launch and bandwidth; a
-//! few that are mostly bound by arithmetic give the cost of an operation. Both are then fitted together, since nothing is
-//! bound by one thing alone.
+//! Two micro-benchmarks calibrate it: a memory-bound kernel, over many bytes and over few, gives launch and bandwidth;
+//! some kernels that are mostly bound by arithmetic give the cost of an operation. Both are then fitted together, as no
+//! kernel is bound by one of them alone.
 
 use super::bars::MODEL_ERROR;
-use super::{Asked, Effort, compile, rounded};
+use super::{Effort, KernelChoice, compile, rounded};
 use gabion_engine::Code;
 use gabion_gpu::measure::{Measured, MeasuredKernel};
 use gabion_gpu::shape::Shape;
@@ -23,16 +23,16 @@ use gabion_gpu::source::generic::operations;
 use gabion_gpu::{Form, GpuError, tuning::check_size};
 use serde::Serialize;
 
-/// Which kernels are predicted.
+/// Kind of the predicted kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// One text for each w: the whole grid costs five compilations.
+    /// One source for each w: the whole grid needs five compilations.
     Generic,
-    /// A text for each case.
+    /// One source for each case.
     Specialised,
 }
 
-/// Which k, m and w.
+/// Values of k, m and w.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grid {
     /// Data blocks.
@@ -44,17 +44,17 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// All of G-CRS: k = 1..45, m = 1..4, w = 4..8.
+    /// The grid of G-CRS: k = 1..45, m = 1..4, w = 4..8.
     pub fn full() -> Grid {
         Grid { k: (1..=45).collect(), m: (1..=4).collect(), w: (4..=8).collect() }
     }
 
-    /// Ten k of it.
+    /// Ten values of k.
     pub fn sampled() -> Grid {
         Grid { k: vec![1, 2, 3, 5, 8, 12, 18, 26, 36, 45], ..Grid::full() }
     }
 
-    /// The codes there are: k + m symbols have to differ.
+    /// The valid codes: k + m symbols must differ.
     pub fn codes(&self) -> Vec<(usize, usize, u32)> {
         let mut codes = Vec::new();
         for &w in &self.w {
@@ -85,7 +85,7 @@ pub struct ModelLine {
     pub bound: &'static str,
 }
 
-/// The sum of it.
+/// Summary of all cases.
 #[derive(Debug, Clone, Serialize)]
 pub struct ModelReport {
     /// Always `gpu-model`.
@@ -96,7 +96,7 @@ pub struct ModelReport {
     pub mean_error: f64,
     /// The largest.
     pub worst_error: f64,
-    /// What the mean should not pass.
+    /// Target for the mean.
     pub bar: f64,
     /// Microseconds of a launch.
     pub launch: f64,
@@ -106,7 +106,7 @@ pub struct ModelReport {
     pub rho: f64,
 }
 
-/// What was calibrated.
+/// The calibrated model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Costs {
     launch: f64,
@@ -116,7 +116,7 @@ struct Costs {
     second: f64,
 }
 
-/// What a case asks for.
+/// Demand of a case.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Demand {
     bytes: f64,
@@ -124,7 +124,7 @@ struct Demand {
     second: f64,
 }
 
-/// How sharp the corner between the two bounds is; 8 fits what an H200 did.
+/// Sharpness of the corner between the two bounds; 8 fits the times of an H200.
 const SHARPNESS: f64 = 8.0;
 
 impl Costs {
@@ -160,13 +160,13 @@ struct Bench<'a, D: Measured> {
 }
 
 impl<D: Measured> Bench<'_, D> {
-    /// Seconds, and what they were spent on.
+    /// Seconds, and the bound that dominates.
     fn measure(&self, (k, m, w): (usize, usize, u32), bytes: usize) -> Result<(f64, Demand), GpuError> {
         let code = code(k, m, w)?;
         let plan = code.encode_plan()?;
         let asked = match self.kind {
-            Kind::Generic => Asked::Form(Form::Generic),
-            Kind::Specialised => Asked::Form(Form::Specialised),
+            Kind::Generic => KernelChoice::Form(Form::Generic),
+            Kind::Specialised => KernelChoice::Form(Form::Specialised),
         };
         let kernel = compile(self.device, &plan, asked)?.kernel;
         let len = (bytes / (k + m) / code.granule()).max(1) * code.granule();
@@ -206,7 +206,7 @@ impl<D: Measured> Bench<'_, D> {
     }
 }
 
-/// Moved rather than computed.
+/// Memory-bound kernel.
 const MEMORY_BOUND: (usize, usize, u32) = (2, 1, 8);
 
 /// Few and many inputs, outputs and bits of the generic kernel.
@@ -216,14 +216,14 @@ const ARITHMETIC_BOUND: [(usize, usize, u32); 6] =
 /// Specialised kernels that memory does not bind.
 const LONG_CODE: [(usize, usize, u32); 2] = [(16, 16, 8), (12, 4, 8)];
 
-/// Costs with which the points are predicted best, by the squares of their relative errors. From a first guess each cost is
-/// tried a little higher and lower, in ever smaller steps.
+/// Costs that minimise the squares of the relative errors of the points. Starting from a first guess, each cost is
+/// changed up and down in ever smaller steps.
 fn fitted(launch: f64, per_byte: f64, points: &[(Demand, f64)]) -> Costs {
     let most = |of: fn(&Demand) -> f64| {
         let each = points.iter().map(|(demand, seconds)| of(demand) / seconds);
         each.fold(0.0, f64::max)
     };
-    // All of the time for either operation is too much; a quarter is near enough to begin with.
+    // First guess: a quarter of the time for either operation.
     let guess = |most: f64| if most > 0.0 { 0.25 / most } else { 0.0 };
     let mut costs = Costs {
         launch,
@@ -254,11 +254,11 @@ fn fitted(launch: f64, per_byte: f64, points: &[(Demand, f64)]) -> Costs {
     costs
 }
 
-/// Calibrates, then predicts and measures every case of the grid; `report` hears of each. Every result is checked before it is
-/// timed.
+/// Calibrates, then predicts and measures every case of the grid; `report` receives each. Results are checked before
+/// the timing.
 ///
 /// # Errors
-/// What the device says; wrong results.
+/// Error of the device; wrong results.
 pub fn measure_model<D: Measured>(
     device: &D,
     kind: Kind,
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(time(0.0, 0.0), 1.0);
     }
 
-    /// What an H200 took for generic kernels of packets, from its record; calibrated with three of them.
+    /// Times of an H200 for generic kernels of packets, from its record; three of them calibrate the model.
     #[test]
     fn an_h200_is_predicted_within_five_percent() {
         let of = |k: f64, m: f64, rate: f64| {

@@ -1,17 +1,17 @@
-//! Variants of a kernel, to see which cut is best for a shape.
+//! Tunings of a kernel, to find the best for a shape.
 
 use gabion_engine::Plan;
 use gabion_gpu::shape::Shape;
 use gabion_gpu::source::{Dialect, transforms};
 use gabion_gpu::tuning::Tuning;
 
-/// A way to cut a kernel.
+/// Tuning of a kernel.
 pub type Variant = Tuning;
 
-/// Instructions of a pass so far beyond the cache that nobody need try.
+/// Largest number of instructions of a pass: more are far beyond the instruction cache.
 const HOPELESS: usize = 14_000;
 
-/// The variants worth a try for a plan.
+/// Tunings to try for a plan.
 pub fn variants(plan: &Plan) -> Vec<Variant> {
     let shape = &Shape::of(plan);
     let model = Tuning::of(shape);
@@ -45,7 +45,7 @@ pub fn variants(plan: &Plan) -> Vec<Variant> {
     variants
 }
 
-/// A cut in few letters.
+/// Short name of a tuning.
 pub(super) fn shown(tuning: &Tuning) -> String {
     let Tuning { lanes, threads, outputs_per_pass, least_blocks, ahead, staged, transformed } = tuning;
     if *transformed > 0 {

@@ -1,4 +1,4 @@
-//! Pictures of what was measured, after figures 4-1 to 4-6 of the thesis.
+//! Charts of the measurements, after figures 4-1 to 4-6 of the thesis.
 
 use super::{Measure, Part};
 use crate::plot::{Axis, Figure, Panel, Series};
@@ -73,7 +73,7 @@ pub fn figure(part: Part, measured: &[(Measure, f64)]) -> Option<Figure> {
             ("Streams: k inputs loaded, m outputs stored, from memory and over their size", panels)
         }
         Part::Latency => {
-            // Caches and memory lie two powers of ten apart.
+            // Latencies of caches and memory differ by a factor of 100.
             let panel = Panel::Decades {
                 title: String::new(),
                 x: Axis::Bytes("bytes of the working set".to_owned()),

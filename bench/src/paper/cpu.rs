@@ -1,11 +1,11 @@
-//! Experiments on the CPU: papers 001 and 002, and the CPU's part of 003.
+//! Experiments on the CPU: papers 001 and 002, and the CPU part of 003.
 
 use super::race::{Contender, memory_for, race};
 use super::tables::Tables;
 use super::{Comparison, Experiment, Form, PaperError, Place, Point, Run};
 use crate::engine::{Case, Explained, Operation};
 use gabion::machine::fastest;
-use gabion_engine::kernel::{Backend, Row, Threads, Tier, rows};
+use gabion_engine::kernel::{Backend, KernelSet, Threads, Tier, kernel_sets};
 use gabion_engine::raidz::Reconstruction;
 use gabion_engine::{Code, Error, Field, Mode, Plan};
 
@@ -14,7 +14,8 @@ const RATE: &str = "GB/s";
 const HASWELL: &str = "Intel Xeon E5-2660 v3 (Haswell), one core";
 const PHI: &str = "Xeon E5620 × 2 (128-bit SIMD, 8 threads) and Xeon Phi 5110P (512-bit SIMD, 180 threads)";
 
-/// Comparisons with 256-bit registers in table 6-2 of the thesis: what, times as fast as tables, the group of our bars.
+/// Comparisons with 256-bit registers in table 6-2 of the thesis: quantity, speed relative to tables, group of our
+/// bars.
 macro_rules! raidz_comparisons {
     ($(($what:literal, $theirs:literal, $group:literal)),+ $(,)?) => {
         [$(Comparison {
@@ -186,7 +187,7 @@ const STRIPE: &str = "blocks of a stripe n, of which n/4 are redundancy";
 const ONE_THREAD: &str = "one thread";
 const ALL_THREADS: &str = "all threads";
 
-/// Names of registers, as the papers have them, and the rows of this CPU that use them.
+/// Names of registers in the papers, and the rows of this CPU that use them.
 const WIDTHS: [(&str, &str); 5] = [
     ("scalar", "scalar"),
     ("128-bit", "ssse3"),
@@ -215,10 +216,10 @@ fn best(points: &[Point], panel: &str, series: &str) -> Option<f64> {
 }
 
 /// The rows that this CPU has; the others are named.
-fn widths(run: &mut Run<'_>) -> Result<Vec<(&'static str, &'static Row)>, PaperError> {
+fn widths(run: &mut Run<'_>) -> Result<Vec<(&'static str, &'static KernelSet)>, PaperError> {
     let mut found = Vec::new();
     for (width, name) in WIDTHS {
-        match rows().iter().find(|row| row.name() == name) {
+        match kernel_sets().iter().find(|row| row.name() == name) {
             Some(row) if row.supported() => found.push((width, row)),
             Some(row) => run.leave_out(format!("{width}: this CPU lacks {}", row.needs()))?,
             None => run.leave_out(format!("{width}: no kernel {name} on this architecture"))?,
@@ -228,7 +229,7 @@ fn widths(run: &mut Run<'_>) -> Result<Vec<(&'static str, &'static Row)>, PaperE
 }
 
 fn region_sizes(run: &Run<'_>) -> Vec<usize> {
-    // Nobody in a hurry waits for tables over a gigabyte.
+    // Tables over a gigabyte take too long for --quick.
     let largest = if run.quick { 20 } else { 30 };
     (10..=largest).step_by(2).map(|bits| 1 << bits).collect()
 }
@@ -255,7 +256,7 @@ fn regions(run: &mut Run<'_>) -> Result<(), PaperError> {
     Ok(())
 }
 
-/// Neither 0 nor 1 nor a power of two, which some implementations treat apart.
+/// Neither 0 nor 1 nor a power of two, which some implementations handle separately.
 const CONSTANT: u64 = 7;
 
 fn speedups(run: &mut Run<'_>) -> Result<(), PaperError> {

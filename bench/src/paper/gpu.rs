@@ -1,8 +1,11 @@
-//! Experiments on devices: papers 000, 003 and 004. Each runs on every CUDA and OpenCL device there is; what is missing is named.
+//! Experiments on devices: papers 000, 003 and 004. Each runs on every CUDA and OpenCL device; missing libraries are
+//! named.
 
 use super::race::{Contender, memory_for, race};
 use super::{Comparison, Experiment, Form, PaperError, Place, Point, Run};
-use crate::gpu::{Asked, Effort, Grid, Kind, Line, Work, compile, limits, measure_model, overall, raw};
+use crate::gpu::{
+    Effort, Grid, KernelChoice, Kind, Line, Work, compile, limits, measure_model, overall, raw,
+};
 use gabion::machine::fastest;
 use gabion_engine::Code;
 use gabion_engine::kernel::Threads;
@@ -114,7 +117,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
     },
 ];
 
-/// The highest value whose panel ends and whose series begins so, at a place or anywhere.
+/// The highest value with this end of the panel's name and this beginning of the series' name, at one position or
+/// anywhere.
 fn best(points: &[Point], panel: &str, series: &str, x: Option<f64>) -> Option<f64> {
     let wanted = |point: &&Point| {
         let here = x.is_none_or(|x| point.x == Place::Number(x));
@@ -155,7 +159,7 @@ fn on_every_device(run: &mut Run<'_>, work: &impl OnDevice) -> Result<(), PaperE
     match opencl::devices() {
         Ok(found) => {
             for info in found {
-                // A CPU's name would fill the figure, and it is the machine's anyway.
+                // The name of the CPU is long, and stands in the record anyway.
                 let name = format!("OpenCL, {}", if info.kind == "cpu" { "CPU" } else { &info.name });
                 if run.wants(&name)? {
                     let device = OpenClDevice::open(info.index, OpenClOptions::default())?;
@@ -169,7 +173,7 @@ fn on_every_device(run: &mut Run<'_>, work: &impl OnDevice) -> Result<(), PaperE
 }
 
 impl Run<'_> {
-    /// Whether a device of this name is asked for; one that is not is left out by name.
+    /// True if the device is selected; others are left out by name.
     fn wants(&mut self, device: &str) -> Result<bool, PaperError> {
         let wanted = device.to_lowercase().contains(self.devices);
         if !wanted {
@@ -179,15 +183,15 @@ impl Run<'_> {
     }
 }
 
-/// A CPU that plays a device takes minutes to compile what a plan of many blocks unrolls to.
-fn form<D: Measured>(device: &D) -> Asked {
-    if device.is_cpu() { Asked::ReadyAtOnce } else { Asked::Fastest }
+/// An OpenCL device that is a CPU takes minutes to compile the unrolled code of a plan with many blocks.
+fn form<D: Measured>(device: &D) -> KernelChoice {
+    if device.is_cpu() { KernelChoice::ReadyAtOnce } else { KernelChoice::Fastest }
 }
 
-/// Fewer bytes and passes in a hurry.
+/// Fewer bytes and passes with `quick`.
 fn effort<D: Measured>(run: &Run<'_>, device: &D) -> Effort {
     let usual = Effort::of(device);
-    // Half a gigabyte keeps a bus busy for ten milliseconds; making and checking more takes longer than measuring it.
+    // Half a gigabyte takes a bus ten milliseconds; generating and checking more takes longer than measuring it.
     let effort = Effort { bars: false, host_bytes: usual.host_bytes.min(512 << 20), ..usual };
     if !run.quick {
         return effort;
@@ -210,7 +214,7 @@ impl OnDevice for RawRates {
     fn run<D: Measured>(&self, run: &mut Run<'_>, name: &str, device: &D) -> Result<(), PaperError> {
         let effort = effort(run, device);
         let limits = limits(device, effort)?;
-        // Every k is a kernel to compile; OpenCL shows the shape of the curve with fewer.
+        // Every k needs a compilation; with OpenCL fewer points show the shape of the curve.
         let all: &[usize] = &[4, 6, 8, 10, 12, 16, 20, 24, 28, 32, 36, 40, 45];
         let wanted = if name.starts_with("CUDA") { all } else { &[4, 10, 20, 32, 45] };
         for work in [Work::Encode, Work::Repair] {
@@ -255,11 +259,11 @@ impl OnDevice for Steps {
     fn run<D: Measured>(&self, run: &mut Run<'_>, name: &str, device: &D) -> Result<(), PaperError> {
         let effort = effort(run, device);
         let limits = limits(device, effort)?;
-        // The stages of the paper, with the matrix as data; then what comes after them here.
-        let stages = Stage::ALL.map(|stage| (stage.name(), Asked::Stage(stage)));
+        // The stages of the paper, with the matrix as data; then our further stages.
+        let stages = Stage::ALL.map(|stage| (stage.name(), KernelChoice::Stage(stage)));
         let ours = [
-            ("sums of subsets", Asked::Form(gabion_gpu::Form::Generic)),
-            ("matrix in the code", Asked::Form(gabion_gpu::Form::Specialised)),
+            ("sums of subsets", KernelChoice::Form(gabion_gpu::Form::Generic)),
+            ("matrix in the code", KernelChoice::Form(gabion_gpu::Form::Specialised)),
         ];
         for m in run.some([1, 2, 3, 4]) {
             for w in run.some([4, 5, 6, 7, 8]) {
@@ -319,7 +323,7 @@ impl OnDevice for Methods {
                 continue;
             }
             for vector in Vector::ALL {
-                let kernel = compile(device, &plan, Asked::Method(Variant { method, vector }))?;
+                let kernel = compile(device, &plan, KernelChoice::Method(Variant { method, vector }))?;
                 for line in raw(Work::Encode, &code, &[kernel], limits, effort)? {
                     run.point(
                         name,

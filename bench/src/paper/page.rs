@@ -1,17 +1,17 @@
-//! Points as tables, pictures and a page of Markdown.
+//! Points as tables, charts and a page of Markdown.
 
-use super::{Experiment, Form, PaperError, Place, Point, Said};
+use super::{Event, Experiment, Form, PaperError, Place, Point};
 use crate::plot::{Figure, Panel, Series};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Where points come from.
+/// Machine of a record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Always `machine`.
     pub bench: String,
-    /// The day.
+    /// The date.
     pub date: String,
     /// The CPU.
     pub cpu: Option<String>,
@@ -21,7 +21,7 @@ pub struct Machine {
     pub kernel: String,
 }
 
-/// What an experiment found on one machine.
+/// Results of an experiment on one machine.
 pub struct Found {
     /// The experiment.
     pub experiment: &'static Experiment,
@@ -29,11 +29,11 @@ pub struct Found {
     pub machine: Machine,
     /// Its points.
     pub points: Vec<Point>,
-    /// What was left out, and why.
+    /// Series that were left out, with reasons.
     pub left_out: Vec<String>,
 }
 
-/// Reads what [`Said`] lines and a line about the machine say, experiment by experiment.
+/// Reads a record: a line about the machine, then events; returns the results by experiment.
 ///
 /// # Errors
 /// [`PaperError::Record`] with the line.
@@ -47,10 +47,10 @@ pub fn read_record(path: &Path) -> Result<Vec<Found>, PaperError> {
     let machine: Machine = serde_json::from_str(first).map_err(|error| failed(at(0), error.to_string()))?;
     let mut all: Vec<Found> = Vec::new();
     for (index, line) in lines {
-        let said: Said = serde_json::from_str(line).map_err(|error| failed(at(index), error.to_string()))?;
+        let said: Event = serde_json::from_str(line).map_err(|error| failed(at(index), error.to_string()))?;
         let name = match &said {
-            Said::Point(point) => &point.experiment,
-            Said::LeftOut { experiment, .. } => experiment,
+            Event::Point(point) => &point.experiment,
+            Event::LeftOut { experiment, .. } => experiment,
         };
         let experiment = Experiment::all().find(|it| it.name == name);
         let experiment = experiment.ok_or_else(|| failed(at(index), format!("no experiment '{name}'")))?;
@@ -61,8 +61,8 @@ pub fn read_record(path: &Path) -> Result<Vec<Found>, PaperError> {
             all.len() - 1
         });
         match said {
-            Said::Point(point) => all[known].points.push(point),
-            Said::LeftOut { reason, .. } => all[known].left_out.push(reason),
+            Event::Point(point) => all[known].points.push(point),
+            Event::LeftOut { reason, .. } => all[known].left_out.push(reason),
         }
     }
     Ok(all)
@@ -79,7 +79,7 @@ fn distinct<'a, T: PartialEq>(values: impl Iterator<Item = &'a T>) -> Vec<&'a T>
     all
 }
 
-/// The picture of an experiment's points.
+/// The chart of an experiment's points.
 pub fn figure(experiment: &Experiment, points: &[Point]) -> Figure {
     let panel = |title: &String| {
         let of_panel: Vec<&Point> = points.iter().filter(|point| point.panel == *title).collect();
@@ -120,7 +120,7 @@ pub fn figure(experiment: &Experiment, points: &[Point]) -> Figure {
     Figure { title: experiment.title.to_owned(), panels }
 }
 
-/// What a paper prints beside ours: what, theirs, ours, unit.
+/// Numbers of a paper beside ours: quantity, theirs, ours, unit.
 pub fn comparisons(
     experiment: &'static Experiment,
     points: &[Point],
@@ -129,7 +129,7 @@ pub fn comparisons(
     experiment.comparisons.iter().map(compared).collect()
 }
 
-/// A page of all that was found, with the picture of each at `picture(name)`.
+/// A page with all results; `picture` gives the address of each chart.
 pub fn page(all: &[Found], picture: impl Fn(&Found) -> String) -> String {
     let mut text = String::from(
         "# The papers' experiments, run again\n\n\
@@ -172,7 +172,7 @@ pub fn page(all: &[Found], picture: impl Fn(&Found) -> String) -> String {
     text
 }
 
-/// Places downwards, series to the right.
+/// A table with a row per position and a column per series.
 fn table(form: Form, panel: &str, points: &[&Point]) -> String {
     let series = distinct(points.iter().map(|point| &point.series));
     let places = distinct(points.iter().map(|point| &point.x));
@@ -190,7 +190,7 @@ fn table(form: Form, panel: &str, points: &[&Point]) -> String {
     text
 }
 
-/// Three digits that count.
+/// Three significant digits.
 fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
@@ -226,13 +226,13 @@ mod tests {
         let path = dir.path().join("record.jsonl");
         let x = |bytes: f64| Place::Number(bytes);
         let said = [
-            Said::Point(point("001-regions", "w = 4", "table", x(1024.0), 1.5)),
-            Said::Point(point("001-regions", "w = 4", "256-bit", x(1024.0), 123.4)),
-            Said::LeftOut {
+            Event::Point(point("001-regions", "w = 4", "table", x(1024.0), 1.5)),
+            Event::Point(point("001-regions", "w = 4", "256-bit", x(1024.0), 123.4)),
+            Event::LeftOut {
                 experiment: "001-regions".into(),
                 reason: "512-bit: this CPU lacks AVX-512".into(),
             },
-            Said::Point(point("001-speedups", "", "table", Place::Name("all threads".into()), 1.98)),
+            Event::Point(point("001-speedups", "", "table", Place::Name("all threads".into()), 1.98)),
         ];
         let mut text = serde_json::to_string(&machine()).unwrap();
         said.iter().for_each(|said| text += &format!("\n{}", serde_json::to_string(said).unwrap()));
@@ -264,7 +264,7 @@ mod tests {
         let path = dir.path().join("record.jsonl");
         let machine = serde_json::to_string(&machine()).unwrap();
         let nobody =
-            serde_json::to_string(&Said::LeftOut { experiment: "9-x".into(), reason: "?".into() }).unwrap();
+            serde_json::to_string(&Event::LeftOut { experiment: "9-x".into(), reason: "?".into() }).unwrap();
         for (text, place) in [
             (String::new(), ":1: "),
             ("{}".into(), ":1: "),

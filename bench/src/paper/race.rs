@@ -1,4 +1,4 @@
-//! Kernels that make the same, checked and then timed in turns.
+//! Kernels for the same plan, checked and then timed in turn.
 
 use super::PaperError;
 use crate::engine::memory::Memory;
@@ -8,7 +8,7 @@ use gabion_engine::kernel::{Backend, Kernel, Threads};
 use gabion_engine::{Mode, Plan};
 use std::time::Duration;
 
-/// Somebody who runs a plan.
+/// An implementation that runs a plan.
 pub(super) struct Contender<'a> {
     name: String,
     kernel: Box<dyn Kernel>,
@@ -27,8 +27,8 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// 1e9 bytes of inputs per second of each contender, with its name. All work on the same blocks; nobody is timed whose
-/// outputs differ from the reference's.
+/// Rate of each contender in 1e9 bytes of inputs per second, with its name. All work on the same blocks; a contender
+/// with wrong outputs is an error.
 pub(super) fn race(
     memory: &mut Memory,
     plan: &Plan,
@@ -47,7 +47,7 @@ pub(super) fn race(
     for Contender { name, kernel, threads } in contenders {
         let mut pass: Pass<'_> =
             Box::new(move |inputs, outputs| threads.run(&*kernel, granule, inputs, outputs));
-        // What the one before left there must not pass for this one's work.
+        // Outputs of the one before must not be taken for those of this one.
         outputs.iter_mut().for_each(|output| output.fill(0xa5));
         pass(&inputs, &mut outputs)?;
         let found: Vec<&[u8]> = outputs.iter().map(|output| &**output).collect();

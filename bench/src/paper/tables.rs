@@ -1,4 +1,4 @@
-//! Plans by looking products up, symbol by symbol: what the papers compare with.
+//! Plans by table look-up, symbol by symbol: the reference of the papers.
 
 use gabion_engine::kernel::{Backend, Kernel};
 use gabion_engine::{Error, Layout, Mode, Plan};
@@ -99,7 +99,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gabion_engine::conformance::Random;
+    use gabion_engine::conformance::TestRng;
     use gabion_engine::kernel::Reference;
     use gabion_engine::{Code, Field};
 
@@ -112,7 +112,7 @@ mod tests {
         for plan in multiply.iter().chain(&encode) {
             let block = |seed: u64| {
                 let mut block = vec![0; 1024];
-                Random(seed).fill(&mut block);
+                TestRng(seed).fill(&mut block);
                 block
             };
             let data: Vec<Vec<u8>> = (0..plan.inputs().len() as u64).map(block).collect();

@@ -1,4 +1,4 @@
-//! SVG text painted as PNG.
+//! SVG text pseudo_random as PNG.
 
 use super::PlotError;
 use gabion_chart::{ChartError, FONT};

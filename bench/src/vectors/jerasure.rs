@@ -29,7 +29,7 @@ pub(super) fn words() -> anyhow::Result<Vec<Case>> {
                 .redundancy_rows(Generator::Original, k, m, w)
                 .with_context(|| format!("{code}: Jerasure has no matrix"))?;
             for len in WORD_LENGTHS {
-                let data = Blocks::painted(&format!("{code}/{len}"), k, len);
+                let data = Blocks::pseudo_random(&format!("{code}/{len}"), k, len);
                 let mut out = Blocks::zeroed(m, len);
                 library.words(k, m, w, &rows).encode(&data.as_slices(), &mut out.as_mut_slices());
                 if w == 8 {
@@ -95,7 +95,7 @@ pub(super) fn packets() -> anyhow::Result<Vec<Case>> {
                 .redundancy_rows(generator, k, m, w)
                 .with_context(|| format!("{code}: Jerasure has no matrix"))?;
             let len = w * packet * super_packets;
-            let data = Blocks::painted(&format!("{code}/{len}"), k, len);
+            let data = Blocks::pseudo_random(&format!("{code}/{len}"), k, len);
             let encoder = library.packets(k, m, w, &rows);
             let (mut by_matrix, mut by_schedule) = (Blocks::zeroed(m, len), Blocks::zeroed(m, len));
             encoder.encode_bit_matrix(packet, &data.as_slices(), &mut by_matrix.as_mut_slices());

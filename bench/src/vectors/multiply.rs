@@ -34,7 +34,7 @@ pub(super) fn cases() -> anyhow::Result<Vec<Product>> {
         for constant in constants(w) {
             for len in LENGTHS {
                 let name = format!("multiply/{w}/{constant:x}/{len}");
-                let input = Blocks::painted(&name, 1, len);
+                let input = Blocks::pseudo_random(&name, 1, len);
                 let mut product = Blocks::zeroed(1, len);
                 let (input, mut product) = (input.as_slices(), product.as_mut_slices());
                 field.multiply_region(constant, input[0], product[0], false);
@@ -56,7 +56,7 @@ fn constants(w: usize) -> Vec<u64> {
     let all = u64::MAX >> (64 - w);
     let mut constants = vec![0, 1, 2, 1 << (w - 1), all];
     let mut bytes = [0_u8; 24];
-    crate::painted::fill(&format!("constants/{w}"), &mut bytes);
+    crate::pseudo_random::fill(&format!("constants/{w}"), &mut bytes);
     for word in bytes.chunks_exact(8) {
         constants.push(u64::from_le_bytes(word.try_into().expect("chunks of 8")) & all);
     }

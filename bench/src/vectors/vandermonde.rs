@@ -25,7 +25,7 @@ pub(super) fn cases() -> anyhow::Result<Vec<Case>> {
         );
         for len in LENGTHS {
             let code = format!("rs-vandermonde:{k}+{m}:w8");
-            let data = Blocks::painted(&format!("{code}/{len}"), k, len);
+            let data = Blocks::pseudo_random(&format!("{code}/{len}"), k, len);
             let mut out = Blocks::zeroed(m, len);
             library.encode_sep(&data.as_slices(), &mut out.as_mut_slices())?;
             cases.push(Case {

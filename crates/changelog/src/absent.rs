@@ -1,4 +1,4 @@
-//! A changelog that cannot be reached: whatever is asked of it, it says why. For those who do not need one.
+//! Placeholder for a changelog that cannot be reached: every call fails with the error of opening it. For commands that need none.
 
 use crate::Changelog;
 use crate::change::Change;

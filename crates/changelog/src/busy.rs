@@ -1,14 +1,14 @@
-//! Which paths live claims touch.
+//! Paths that live claims touch.
 //!
-//! Two live claims never touch the same path, nor one a path beneath that of the other: a worker that removes the
-//! redundancy of a directory and one that writes some beneath it would undo each other's work. A claim touches
-//! its path and its origin. A scan (gap) touches nothing: it takes long, and what it finds it records as changes.
+//! Two live claims never touch the same path, nor paths beneath each other: a worker that removes the redundancy of a directory would undo
+//! the work of one that writes redundancy beneath it. A claim touches its path and its origin. A scan (gap) touches nothing: it takes
+//! long, and records what it finds as changes.
 
 use crate::change::above;
 use crate::entry::Kind;
 use std::collections::BTreeSet;
 
-/// Most entries that one call of `claim` passes over because others work beside them.
+/// Most entries that one call of `claim` skips because they conflict with live claims.
 pub const MAX_PASSED_OVER: usize = 10_000;
 
 /// The paths that are taken.
@@ -31,8 +31,8 @@ impl Busy {
         }
     }
 
-    /// Takes the paths of a claim, or says that one of them is taken. Even then they are: who waits keeps its
-    /// place, and those behind it cannot keep it waiting for ever.
+    /// Takes the paths of a claim; false if one of them was taken already. They are taken even then, so that an entry that waits keeps its
+    /// place before later ones.
     pub(crate) fn take(&mut self, kind: Kind, path: &[u8], origin: Option<&[u8]>) -> bool {
         if kind == Kind::Gap {
             return true;

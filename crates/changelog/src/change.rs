@@ -1,4 +1,4 @@
-//! What a monitor tells the changelog.
+//! Changes that a monitor records.
 
 use crate::error::{Error, PathFault, Result};
 use crate::ranges::WHOLE;
@@ -8,33 +8,33 @@ use std::ops::Range;
 /// Longest path in bytes, as in Linux.
 pub const MAX_PATH: usize = 4096;
 
-/// Something happened to a path.
+/// A change of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// What.
+    /// The kind of change.
     pub what: What,
-    /// When, and when it shall be worked on.
+    /// Its times and priority.
     pub when: When,
 }
 
-/// What happened. Paths are bytes, relative to the protected root, parts divided by one `/`.
+/// Kind of a change. Paths are bytes relative to the protected root, their parts separated by one `/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// Bytes were written, or the file appeared or was cut ([`WHOLE`]).
+    /// Bytes were written, or the file was created or truncated ([`WHOLE`]).
     Modify {
         /// The file.
         path: Vec<u8>,
         /// The bytes.
         range: Range<u64>,
     },
-    /// A file or a directory got another name; what had that name is gone.
+    /// A file or a directory was renamed, over whatever had the new name.
     Rename {
         /// The old path.
         from: Vec<u8>,
         /// The new path.
         to: Vec<u8>,
     },
-    /// A file, or a directory with everything beneath it, is gone. Empty: everything is.
+    /// A file, or a directory with everything beneath it, was deleted. An empty path: everything was.
     Delete {
         /// The path.
         path: Vec<u8>,
@@ -46,14 +46,14 @@ pub enum What {
     },
 }
 
-/// The times of a change, all from the clock of whoever saw it.
+/// Times of a change, all from the clock of the host that saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct When {
-    /// It happened.
+    /// When it happened.
     pub at: Nanos,
-    /// Not to be worked on before: the file shall have rested.
+    /// Not claimed before: the file has to rest first.
     pub due: Nanos,
-    /// However often the file changes again, it is due by then.
+    /// Due by then, however often the file changes again.
     pub latest: Nanos,
     /// Higher goes first.
     pub priority: u8,
@@ -65,7 +65,7 @@ impl When {
         When { at, due: at, latest: at, priority }
     }
 
-    /// Due when the file rested for `quiet`, and when `cap` is over in any case.
+    /// Due when the file has rested for `quiet`, but no later than after `cap`.
     pub fn after_rest(at: Nanos, quiet: Nanos, cap: Nanos, priority: u8) -> When {
         When { at, due: at.saturating_add(quiet), latest: at.saturating_add(cap), priority }
     }

@@ -1,4 +1,4 @@
-//! How changes are written down until they are durable: fields in order, integers little-endian, lengths as u32.
+//! Binary form of changes: fields in order, integers little-endian, lengths as u32.
 
 use crate::change::{Change, What, When};
 
@@ -23,7 +23,7 @@ pub(crate) fn put_change(change: &Change, out: &mut Vec<u8>) {
 }
 
 pub(crate) fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
-    // No path comes near: a child of a renamed directory may be longer than MAX_PATH, by another MAX_PATH.
+    // The longest path, a child of a renamed directory, has at most twice MAX_PATH bytes.
     out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
     out.extend_from_slice(bytes);
 }
@@ -32,7 +32,7 @@ pub(crate) fn put_numbers(numbers: &[u64], out: &mut Vec<u8>) {
     numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
 }
 
-/// Reads what was put; `None` where the bytes end too early or say nothing that was ever put.
+/// Reads what was put; `None` if the bytes end too early or are not valid.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl Reader<'_> {

@@ -1,7 +1,7 @@
-//! What every engine has to do, as cases that panic when it does not.
+//! Conformance suite of engines: cases that panic if an engine violates the contract.
 //!
 //! A case opens changelogs by name through a [`Site`]; the same name again means the same changelog, opened again.
-//! The cases compare with values written down here; [`compare_with_model`] rolls dice.
+//! The cases compare with values written down here; [`compare_with_model`] tries random operations.
 
 mod claims;
 mod collapse;
@@ -19,9 +19,9 @@ pub use random::compare_with_model;
 /// Where changelogs come from.
 pub type Site<'a> = &'a (dyn Fn(&str) -> Box<dyn Changelog> + Sync);
 
-/// One thing that an engine has to do.
+/// One requirement.
 pub struct Case {
-    /// What, as a name for a changelog.
+    /// Its name, also of its changelog.
     pub name: &'static str,
     run: fn(Site<'_>, &str),
 }

@@ -1,13 +1,12 @@
 //! The embedded engine: SQLite in one directory, for any number of processes of one host.
 //!
-//! Recording appends a whole group to a log (`log.db`), so its cost hardly depends on the number of changes. The
-//! log is folded into the table of what is pending (`pending.db`) by whoever needs that table, and by a thread of
-//! its own when it has grown to [`FOLD_BYTES`]: so it stays short even if nobody ever claims. They are two files
-//! because SQLite locks by file, and recording shall not wait for a fold.
+//! Recording appends a whole group to a log (`log.db`), so its cost hardly depends on the number of changes. Every operation that needs
+//! the table of pending entries (`pending.db`) folds the log into it first; a thread folds it as well when it has grown to
+//! [`FOLD_BYTES`], so that it stays short even without claims. There are two files because SQLite locks by file, and recording must not
+//! wait for a fold.
 //!
-//! A commit returns when it is on stable storage (`synchronous = FULL`). The table knows up to which number the log
-//! was folded into it, in the same transaction; only then is the log cut off. So after a crash anywhere a
-//! change counts once, from one or the other file.
+//! A commit returns when it is on stable storage (`synchronous = FULL`). The table stores, in the same transaction, up to which sequence
+//! number the log was folded; only then is the log cut. After a crash at any point a change therefore counts once, from one of the files.
 
 mod backlog;
 mod claims;
@@ -37,10 +36,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use store::Store;
 
-/// Groups that are cut off the log before those who append have their turn: at most a millisecond or two.
+/// Groups that are cut off the log before appending threads get the lock: at most a millisecond or two.
 const CUT_GROUPS: usize = 4;
 
-/// How long the others have their turn then, at least.
+/// Least time between two cuts, for appending threads.
 const AFTER_CUT: Duration = Duration::from_micros(200);
 
 /// The files of a changelog. A copy is whole if the log is copied first: what was folded meanwhile is in both, and counts once.
@@ -49,18 +48,18 @@ pub const DATABASES: [&str; 2] = ["log.db", "pending.db"];
 /// A changelog in a directory.
 pub struct Embedded {
     queue: Option<Queue>,
-    desk: Arc<Desk>,
+    shared: Arc<Shared>,
     keeper: Option<JoinHandle<()>>,
 }
 
-/// What callers, the committer and the keeper share.
-struct Desk {
+/// State that callers, the commit thread and the fold thread share.
+struct Shared {
     log_file: PathBuf,
     pending_file: PathBuf,
-    /// For reading and cutting the log, and for what is pending. Who holds one writes alone in this process: SQLite
-    /// has locks of its own, but who finds those taken sleeps for milliseconds.
+    /// Connections for reading and cutting the log, and for the pending table. One thread of this process writes at a time: SQLite
+    /// has locks of its own, but a thread that finds those taken sleeps for milliseconds.
     open: Mutex<Open>,
-    /// Whose turn it is to write the log.
+    /// Held while the log is written.
     log_turn: Mutex<()>,
     backlog: Mutex<Backlog>,
     grown: Condvar,
@@ -89,7 +88,7 @@ impl Embedded {
         let log = database::open(&log_file, &log::SCHEMA)?;
         let appender = database::open(&log_file, &log::SCHEMA)?;
         let pending = database::open(&pending_file, &store::SCHEMA)?;
-        let desk = Arc::new(Desk {
+        let shared = Arc::new(Shared {
             log_file,
             pending_file,
             open: Mutex::new(Open { log, pending, uncut: FOLD_BYTES }),
@@ -98,14 +97,14 @@ impl Embedded {
             grown: Condvar::new(),
             folded: Condvar::new(),
         });
-        desk.pair()?;
-        desk.log(&appender).commit_only()?;
-        let [committing, resting, keeping] = [(); 3].map(|()| Arc::clone(&desk));
+        shared.pair()?;
+        shared.log(&appender).commit_only()?;
+        let [committing, resting, keeping] = [(); 3].map(|()| Arc::clone(&shared));
         let keeper = thread::Builder::new()
             .name("changelog-fold".to_owned())
             .spawn(move || keeping.keep())
             .map_err(|reason| Error::System { doing: "start a thread", reason: Arc::new(reason) })?;
-        let mut embedded = Embedded { queue: None, desk, keeper: Some(keeper) };
+        let mut embedded = Embedded { queue: None, shared, keeper: Some(keeper) };
         let commit = Box::new(move |batch: &Batch| committing.append(&appender, batch));
         let rest = Box::new(move |batch: &Batch| resting.wait_for_folds(batch.bytes.len()));
         embedded.queue = Some(Queue::start(commit, rest)?);
@@ -113,9 +112,9 @@ impl Embedded {
     }
 }
 
-/// A directory whose name is on stable storage, as what will be in it.
+/// Creates a directory durably: its name is on stable storage, like the files in it later.
 fn create(directory: &Path) -> std::io::Result<()> {
-    // A link is none: it may lead anywhere.
+    // A symbolic link is refused: it may lead anywhere.
     if !std::fs::symlink_metadata(directory).is_ok_and(|found| found.is_dir()) {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         if std::fs::symlink_metadata(directory)?.is_symlink() {
@@ -130,18 +129,18 @@ fn create(directory: &Path) -> std::io::Result<()> {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        // First what is queued becomes durable.
+        // Commits what is queued.
         self.queue = None;
-        lock(&self.desk.backlog).closed = true;
-        self.desk.grown.notify_all();
+        lock(&self.shared.backlog).closed = true;
+        self.shared.grown.notify_all();
         if let Some(keeper) = self.keeper.take() {
-            // A keeper that panicked has folded nothing; the log is still there.
+            // If the fold thread panicked, the log still has everything.
             let _ = keeper.join();
         }
     }
 }
 
-impl Desk {
+impl Shared {
     fn log<'a>(&'a self, connection: &'a Connection) -> Log<'a> {
         Log(Database { connection, file: &self.log_file })
     }
@@ -150,7 +149,7 @@ impl Desk {
         Store(Database { connection, file: &self.pending_file })
     }
 
-    /// Makes both files ready. Two files of different changelogs, or one that was lost or put back from a backup, would forget changes.
+    /// Checks that both files belong together. Files of two changelogs, or one that was lost or restored from a backup, would lose changes.
     fn pair(&self) -> Result<()> {
         let open = lock(&self.open);
         let (log, store) = (self.log(&open.log), self.store(&open.pending));
@@ -185,7 +184,7 @@ impl Desk {
         Ok(last)
     }
 
-    /// Lets folds catch up after so many bytes were committed.
+    /// Waits for folds after so many bytes were committed, as long as [`Backlog::pause`] says.
     fn wait_for_folds(&self, bytes: usize) {
         let mut backlog = lock(&self.backlog);
         let (pause, waited) = (backlog.pause(bytes), Stopwatch::start());
@@ -201,7 +200,7 @@ impl Desk {
 
     /// Folds the log whenever it has grown.
     fn keep(&self) {
-        let _stuck = Leaving(self);
+        let _guard = CloseGuard(self);
         loop {
             let mut backlog = lock(&self.backlog);
             while (!backlog.is_long() || backlog.stuck) && !backlog.closed {
@@ -213,7 +212,7 @@ impl Desk {
             backlog.commits = 0;
             drop(backlog);
             self.move_pages();
-            // If it fails, the log stays, and whoever claims next hears why.
+            // If it fails, the log stays, and the next claim returns the error.
             let _ = self.fold_some("fold", false, |_| Ok(()));
         }
     }
@@ -225,7 +224,7 @@ impl Desk {
         let _ = self.log(&open.log).checkpoint();
     }
 
-    /// Works in a transaction that sees everything that was recorded before as pending.
+    /// Runs `work` in a transaction in which everything that was recorded before is folded.
     fn with_all_folded<T>(
         &self,
         doing: &'static str,
@@ -245,7 +244,7 @@ impl Desk {
         let mut bytes = 0;
         let began = Stopwatch::start();
         let result = store.0.write_transaction(doing, || {
-            // Not until it is empty: others may record faster than it can be folded.
+            // Up to this number only: others may record faster than folds go.
             let last = log.sequence()?;
             while store.folded()? < last {
                 bytes += fold::fold(log, store)?;
@@ -264,7 +263,7 @@ impl Desk {
         self.folded.notify_all();
         let (value, folded) = result?;
         open.uncut += bytes;
-        // If it fails, what stays is skipped by its number, and cut next time.
+        // If it fails, the rest is skipped by its number and cut next time.
         if (open.uncut >= FOLD_BYTES || !all) && self.cut(self.log(&open.log), folded).is_ok() {
             open.uncut = 0;
         }
@@ -279,7 +278,7 @@ impl Desk {
             log.cut(folded, CUT_GROUPS)
         };
         while some()? {
-            // Who wants to append has been woken up by now, and is not overtaken again.
+            // Threads that wait to append are awake by now and get the lock first.
             thread::sleep(AFTER_CUT);
         }
         log.checkpoint()?;
@@ -288,10 +287,10 @@ impl Desk {
     }
 }
 
-/// Nobody waits for a keeper that is gone.
-struct Leaving<'a>(&'a Desk);
+/// Ends the waits of callers when the fold thread ends, even by a panic.
+struct CloseGuard<'a>(&'a Shared);
 
-impl Drop for Leaving<'_> {
+impl Drop for CloseGuard<'_> {
     fn drop(&mut self) {
         lock(&self.0.backlog).closed = true;
         self.0.folded.notify_all();
@@ -305,12 +304,12 @@ impl Changelog for Embedded {
     }
 
     fn claim(&self, worker: &WorkerId, limit: usize, lease: Nanos, now: Nanos) -> Result<Vec<Claim>> {
-        self.desk.with_all_folded("claim", |store| claims::claim(store, worker, limit, lease, now))
+        self.shared.with_all_folded("claim", |store| claims::claim(store, worker, limit, lease, now))
     }
 
     fn renew(&self, claim: &mut Claim, lease: Nanos, now: Nanos) -> Result<()> {
         let expires = now.saturating_add(lease.max(0));
-        let done = self.desk.with_all_folded("renew", |store| claims::renew(store, claim, now, expires))?;
+        let done = self.shared.with_all_folded("renew", |store| claims::renew(store, claim, now, expires))?;
         done.map_err(|why| Error::Refused { token: claim.token, why })?;
         claim.expires = expires;
         Ok(())
@@ -318,7 +317,7 @@ impl Changelog for Embedded {
 
     fn renew_all(&self, claims: &[Claim], lease: Nanos, now: Nanos) -> Result<Vec<u64>> {
         let expires = now.saturating_add(lease.max(0));
-        self.desk.with_all_folded("renew", |store| {
+        self.shared.with_all_folded("renew", |store| {
             let mut refused = Vec::new();
             for claim in claims {
                 if claims::renew(store, claim, now, expires)?.is_err() {
@@ -330,29 +329,29 @@ impl Changelog for Embedded {
     }
 
     fn give_back(&self, claims: &[&Claim], _now: Nanos) -> Result<()> {
-        self.desk.with_all_folded("give back", |store| {
-            // One that is refused is somebody else's already.
+        self.shared.with_all_folded("give back", |store| {
+            // A refused claim belongs to another worker already.
             claims.iter().try_for_each(|claim| claims::give_back_untouched(store, claim).map(drop))
         })
     }
 
     fn still_mine(&self, claim: &Claim) -> Result<bool> {
-        self.desk.with_all_folded("look up", |store| Ok(claims::find(store, claim)?.is_ok()))
+        self.shared.with_all_folded("look up", |store| Ok(claims::find(store, claim)?.is_ok()))
     }
 
     fn complete(&self, claim: &Claim) -> Result<Completion> {
-        let done = self.desk.with_all_folded("complete", |store| claims::complete(store, claim))?;
+        let done = self.shared.with_all_folded("complete", |store| claims::complete(store, claim))?;
         done.map_err(|why| Error::Refused { token: claim.token, why })
     }
 
     fn which_are_mine(&self, claims: &[&Claim]) -> Result<Vec<bool>> {
-        self.desk.with_all_folded("look up", |store| {
+        self.shared.with_all_folded("look up", |store| {
             claims.iter().map(|claim| Ok(claims::find(store, claim)?.is_ok())).collect()
         })
     }
 
     fn complete_all(&self, claims: &[&Claim]) -> Result<Vec<Result<Completion>>> {
-        let done = self.desk.with_all_folded("complete", |store| {
+        let done = self.shared.with_all_folded("complete", |store| {
             claims.iter().map(|claim| claims::complete(store, claim)).collect::<Result<Vec<_>>>()
         })?;
         let refused = claims
@@ -362,27 +361,31 @@ impl Changelog for Embedded {
         Ok(refused.collect())
     }
 
-    fn bury(&self, is_dead: &dyn Fn(&WorkerId) -> bool) -> Result<u64> {
-        self.desk.with_all_folded("end leases", |store| claims::bury(store, is_dead))
+    fn expire_dead_workers(&self, is_dead: &dyn Fn(&WorkerId) -> bool) -> Result<u64> {
+        self.shared.with_all_folded("end leases", |store| claims::expire_dead_workers(store, is_dead))
     }
 
     fn release(&self, claim: &Claim, retry_at: Nanos, now: Nanos) -> Result<()> {
         let done =
-            self.desk.with_all_folded("release", |store| claims::release(store, claim, retry_at, now))?;
+            self.shared.with_all_folded("release", |store| claims::release(store, claim, retry_at, now))?;
         done.map_err(|why| Error::Refused { token: claim.token, why })
     }
 
     fn pending(&self) -> Result<Summary> {
-        self.desk.with_all_folded("count", |store| store.summary())
+        self.shared.with_all_folded("count", |store| store.summary())
+    }
+
+    fn has_claims(&self) -> Result<bool> {
+        self.shared.with_all_folded("look up", |store| store.has_claims())
     }
 
     fn entries(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<Entry>> {
-        let rows = self.desk.with_all_folded("list", |store| store.page(after, limit.min(MAX_PAGE)))?;
+        let rows = self.shared.with_all_folded("list", |store| store.page(after, limit.min(MAX_PAGE)))?;
         Ok(rows.into_iter().map(|(path, slot)| slot.entry(path)).collect())
     }
 
     fn sequence(&self) -> Result<Sequence> {
-        self.desk.log(&lock(&self.desk.open).log).sequence()
+        self.shared.log(&lock(&self.shared.open).log).sequence()
     }
 
     fn durability(&self) -> Durability {

@@ -1,4 +1,4 @@
-//! What a worker and a status page see of the changelog.
+//! Entries, claims and sums of a changelog.
 
 use crate::ranges::Ranges;
 use gabion_platform::world::Nanos;
@@ -6,7 +6,7 @@ use gabion_platform::world::Nanos;
 /// The number of a change: one more for each, in the order in which they became durable.
 pub type Sequence = u64;
 
-/// What is to be done for a path.
+/// Work to do for a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// Bring redundancy up to date for the ranges.
@@ -33,7 +33,7 @@ impl Kind {
 pub struct Entry {
     /// The path.
     pub path: Vec<u8>,
-    /// What is to be done.
+    /// The work to do.
     pub kind: Kind,
     /// Where redundancy of this path may still lie. A place to look, not a promise: what lies there counts only
     /// if its header agrees with the file, and when the entry is done, nothing may remain there that belongs
@@ -55,24 +55,24 @@ pub struct Entry {
     pub token: Option<u64>,
 }
 
-/// Who works: unique among all workers of all hosts.
+/// Name of a worker, unique among all workers of all hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerId(pub String);
 
-/// An entry in the hands of one worker, until its lease ends.
+/// An entry that one worker holds until its lease ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// Fencing number: a later claim has a higher one, of whatever path.
     pub token: u64,
-    /// In whose hands.
+    /// The worker that holds it.
     pub worker: WorkerId,
-    /// What is to be done, up to [`Entry::sequence`].
+    /// The work to do, up to [`Entry::sequence`].
     pub entry: Entry,
-    /// When others may take it over, unless it is renewed.
+    /// When other workers may take it over, unless it is renewed.
     pub expires: Nanos,
 }
 
-/// What is left after a completion.
+/// Remainder after a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Completion {
     /// Nothing: the path is protected.
@@ -86,7 +86,7 @@ pub enum Completion {
 pub struct Summary {
     /// Entries, by the order of [`Kind::ALL`].
     pub by_kind: [u64; 4],
-    /// Entries in the hands of workers.
+    /// Entries that workers hold.
     pub claimed: u64,
     /// When the oldest change that is not yet protected happened.
     pub oldest: Option<Nanos>,
@@ -104,7 +104,7 @@ impl Summary {
     }
 }
 
-/// What an acknowledgment promises.
+/// What an acknowledgment guarantees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     /// The change is on stable storage: it outlives a crash of the process, of the server and of the machine.
@@ -113,7 +113,7 @@ pub enum Durability {
     Volatile,
 }
 
-/// What a server says of its memory.
+/// Identity and length of a server's changelog, to notice a loss of recorded changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
     /// Made at random for a changelog that begins.
@@ -123,7 +123,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Whether changes that the server had recorded by then are unknown to it `now`: it came back without its files, or with older ones.
+    /// True if the server lost changes that it had recorded before `now`: it came back without its files, or with older ones.
     pub fn is_lost(&self, now: &Memory) -> bool {
         self.identity != now.identity || now.sequence < self.sequence
     }

@@ -1,4 +1,4 @@
-//! What can go wrong with a changelog, and whether trying again can help.
+//! Errors of a changelog, and which of them are transient.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Error of the client of a server: of its connection, or what the server answered.
 pub type ServerError = dyn std::error::Error + Send + Sync;
 
-/// Every way in which a changelog refuses. Cheap to clone: all writers of a group hear the same.
+/// Errors of a changelog. Cheap to clone: all writers of a group get the same one.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -113,7 +113,7 @@ pub enum Error {
         /// Its answer.
         reason: Arc<ServerError>,
     },
-    /// The server answered something that the function never says.
+    /// The server gave an answer that the function never gives.
     #[error("the server {address} gave an answer to {doing} that makes no sense")]
     Answer {
         /// What was asked.
@@ -165,7 +165,7 @@ pub enum Error {
         /// The address, without a password.
         address: String,
     },
-    /// Neither time nor chance could be had from the operating system.
+    /// The operating system refused a thread, a directory or random numbers.
     #[error("cannot {doing}: {reason}")]
     System {
         /// What was tried.
@@ -195,7 +195,7 @@ pub enum PathFault {
     Zero,
 }
 
-/// Why a claim is not honoured.
+/// Why a claim is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The lease ran out and the entry went back to the queue, or the claim was finished before.
@@ -207,12 +207,12 @@ pub enum Refusal {
 }
 
 impl Error {
-    /// Whether what is stored is no changelog, or a damaged one.
+    /// True if the stored data is no changelog, or a damaged one.
     pub fn is_damage(&self) -> bool {
         matches!(self, Error::Foreign { .. } | Error::Damaged { .. })
     }
 
-    /// Can the same call succeed later, with nobody changing anything but the world outside?
+    /// True for a transient error: the same call may succeed later.
     pub fn is_transient(&self) -> bool {
         match self {
             Error::Busy { .. } | Error::Away { .. } | Error::NotSynced { .. } => true,

@@ -1,12 +1,12 @@
-//! What changed and is not yet protected.
+//! Changelog: durable queue of changes that are not yet protected.
 //!
-//! A monitor records changes of paths; workers claim what is due, bring redundancy up to date, and complete. What
-//! [`record`](Changelog::record) acknowledged stays until a worker completed it: a crash of the process, of a worker
-//! or of the server repeats work and forgets nothing (as far as [`Durability`] goes).
+//! A monitor records changes of paths; workers claim the entries that are due, bring redundancy up to date, and complete them. A change that
+//! [`record`](Changelog::record) acknowledged stays until a worker completed it: a crash of the process, of a worker or of the server
+//! repeats work and loses no change (within the limits of [`Durability`]).
 //!
 //! # Entries
-//! There is at most one [`Entry`] per path: what is to be done there ([`Kind`]), which bytes changed, where
-//! redundancy of the path may still lie (its *origin*), and when. Each change becomes part of it at once:
+//! There is at most one [`Entry`] per path: the work to do ([`Kind`]), the bytes that changed, the place where redundancy of the path may
+//! still lie (its *origin*), and times. Changes merge as they are recorded:
 //!
 //! | changes | become |
 //! | --- | --- |
@@ -22,16 +22,16 @@
 //! | rename `a` `b`, delete `b` | a deletion of `b` with origin `a` |
 //! | rename of a directory `d` to `e` | `e` moved from `d`; each entry `d/x` becomes `e/x` with origin `d/x`; entries beneath `e` stay unless one of those takes their place |
 //! | delete of a directory | one deletion; entries beneath are cancelled, and their origins outside of it deleted |
-//! | delete `a`, rename `a` `b` | the deletion of `a`, and a gap at `b`: something was there again and nobody said what |
+//! | delete `a`, rename `a` `b` | the deletion of `a`, and a gap at `b`: a file was at `a` again without a recorded change |
 //! | gap, write | a gap: the scan reads the file anyway; entries beneath a gap stay |
 //! | gap, delete | a deletion |
 //! | gap `d`, rename `d` `e` | a gap at `e` with origin `d` |
 //!
 //! A deletion that is created for an origin never replaces an entry that is there already.
 //!
-//! Entries do not depend on the order in which they are worked on, if workers keep two rules: a deletion removes the
-//! redundancy of what is *absent* at and beneath its path, and an origin is a place to look: redundancy found there
-//! counts only if its header agrees with the file, else it is computed anew. The order of claims makes that rare.
+//! Entries can be processed in any order if workers keep two rules. A deletion removes the redundancy of what is *absent* at and beneath its
+//! path. An origin is a hint: redundancy found there counts only if its header agrees with the file, otherwise it is computed again. The
+//! order of claims makes that rare.
 //!
 //! # Times
 //! A modification is due when its file rested ([`When::due`]); each further change moves that on, up to
@@ -39,21 +39,19 @@
 //! priority it was given.
 //!
 //! All times come from callers, whose clocks may jump:
-//! - forward: entries are due and leases end early; fencing numbers keep out who lost its claim.
-//! - back: a lease or a due time from the future (for due times, by more than [`CLOCK_TOLERANCE`]) is taken to
-//!   begin at the time of the next claim. So nothing waits longer than it was meant to, counted from then.
+//! - forward: entries are due and leases end early; fencing numbers refuse workers that lost their claims.
+//! - back: a lease or a due time from the future (for due times, by more than [`CLOCK_TOLERANCE`]) is treated as if it began at the time of
+//!   the next claim. So nothing waits longer than intended, counted from then.
 //!
 //! # Claims
-//! [`claim`](Changelog::claim) gives due entries, highest priority first, then by due time, sequence and path. An
-//! entry is in one worker's hands until its lease ends; whoever claims next, anything, ends all leases that ran out
-//! by its clock. From then on the former worker is [refused](Error::Refused). Two claims never touch the same path or
-//! origin, nor one a path beneath the other's, except that gaps touch nothing; an entry that has to wait for that
-//! reason keeps its place before later ones that overlap with it.
+//! [`claim`](Changelog::claim) returns due entries, highest priority first, then by due time, sequence and path. One worker holds an entry
+//! until its lease ends; the next claim of any worker ends all leases that ran out by its clock. From then on the former worker is
+//! [refused](Error::Refused). Two claims never touch the same path or origin, nor paths beneath each other, except that gaps touch nothing;
+//! an entry that has to wait for that reason keeps its place before later ones that overlap with it.
 //!
-//! A claim goes up to [`Entry::sequence`]. What is recorded later is part of the entry, but outlives the completion.
-//! A rename or a deletion of a directory takes the entry away from under the claim: the worker is refused, and until
-//! it has heard that, or its lease ends, nobody else touches the path. A worker asks
-//! [`still_mine`](Changelog::still_mine) right before it commits its result.
+//! A claim covers changes up to [`Entry::sequence`]. Later changes are part of the entry, but stay after its completion. A rename or a
+//! deletion of a directory moves the entry away during the claim: the worker is refused, and no other worker touches the path before it
+//! was refused or its lease ended. A worker calls [`still_mine`](Changelog::still_mine) right before it commits its result.
 //!
 //! # Engines
 //! [`Embedded`] (SQLite) for one host; `Redis` (feature `redis`, on by default) for several. The feature `testing` adds
@@ -82,7 +80,7 @@ pub mod redis;
 pub mod server;
 
 #[cfg(feature = "redis")]
-pub use self::redis::Redis;
+pub use self::redis::{Redis, address::remember_password};
 pub use absent::Absent;
 pub use change::{Change, MAX_PATH, What, When, is_within};
 pub use embedded::Embedded;
@@ -94,26 +92,30 @@ pub use server::Server;
 
 use gabion_platform::world::{Nanos, SECOND};
 
+/// Without Redis no password is needed.
+#[cfg(not(feature = "redis"))]
+pub fn remember_password(_url: &str) {}
+
 /// Most entries that one call of [`Changelog::claim`] gives.
 pub const MAX_CLAIM: usize = 1024;
 
 /// Most entries that one call of [`Changelog::entries`] gives.
 pub const MAX_PAGE: usize = 4096;
 
-/// How far clocks of hosts may differ before an entry from the future is taken for one that was recorded before the
-/// clock was set back.
+/// Largest difference between clocks of hosts, in nanoseconds. An entry from further in the future was recorded before the clock was set
+/// back.
 pub const CLOCK_TOLERANCE: Nanos = SECOND;
 
-/// The memory of what is not yet protected; the contract is in the description of the [module](self).
+/// A changelog; the contract is in the description of the [crate](self).
 ///
 /// Every method can fail with the errors of the engine: [`Error::Database`], [`Error::Busy`] and
 /// [`Error::Damaged`], or [`Error::Away`], [`Error::Server`] and [`Error::Answer`].
 pub trait Changelog: Send + Sync {
-    /// Takes changes for recording, in order, without waiting until they are durable; waits only while
-    /// [`queue::QUEUE_BYTES`] are on their way. An empty list gives a ticket for all that was taken before.
+    /// Queues changes for recording, in order, without waiting until they are durable; waits only while [`queue::QUEUE_BYTES`] are queued. An
+    /// empty list returns a ticket for everything that was queued before.
     ///
     /// # Errors
-    /// A change that cannot be ([`Error::Path`], [`Error::Range`], [`Error::Nested`]): none of them is taken then.
+    /// An invalid change ([`Error::Path`], [`Error::Range`], [`Error::Nested`]): none of them is queued then.
     /// [`Error::Closed`].
     fn record_later(&self, changes: &[Change]) -> Result<Ticket>;
 
@@ -126,20 +128,19 @@ pub trait Changelog: Send + Sync {
         self.record_later(changes)?.wait()
     }
 
-    /// Gives at most `limit` (and [`MAX_CLAIM`]) entries that are due `now` into the hands of `worker`, for
-    /// `lease` nanoseconds.
+    /// Claims at most `limit` (and [`MAX_CLAIM`]) entries that are due `now` for `worker`, for `lease` nanoseconds.
     ///
     /// # Errors
     /// The engine's.
     fn claim(&self, worker: &WorkerId, limit: usize, lease: Nanos, now: Nanos) -> Result<Vec<Claim>>;
 
-    /// Lets the lease end `lease` nanoseconds from `now`; even if it ran out, as long as nobody claimed since.
+    /// Sets the end of the lease to `lease` nanoseconds from `now`; even after it ran out, unless another worker claimed since.
     ///
     /// # Errors
     /// [`Error::Refused`]: stop working on it. The engine's.
     fn renew(&self, claim: &mut Claim, lease: Nanos, now: Nanos) -> Result<()>;
 
-    /// As [`renew`](Changelog::renew), for many at once: an engine may do it in one commit. Gives those that are refused.
+    /// As [`renew`](Changelog::renew), for many at once: an engine may do it in one commit. Returns the tokens of those that are refused.
     ///
     /// # Errors
     /// The engine's; then any of them may be renewed.
@@ -152,7 +153,7 @@ pub trait Changelog: Send + Sync {
         claims.iter().filter_map(renew).collect()
     }
 
-    /// Would a completion be accepted now?
+    /// True if a completion would be accepted now.
     ///
     /// # Errors
     /// The engine's.
@@ -161,7 +162,7 @@ pub trait Changelog: Send + Sync {
     /// The work is done: removes what was recorded up to the claim's sequence and nothing else.
     ///
     /// # Errors
-    /// [`Error::Refused`]: the entry is with somebody else, or elsewhere, and stays due. The engine's.
+    /// [`Error::Refused`]: another worker has the entry, or it was moved; it stays due. The engine's.
     fn complete(&self, claim: &Claim) -> Result<Completion>;
 
     /// As [`still_mine`](Changelog::still_mine), for many at once.
@@ -185,12 +186,11 @@ pub trait Changelog: Send + Sync {
         claims.iter().map(complete).collect()
     }
 
-    /// Ends the leases of workers that are known to be dead, as if they had run out; gives how many. An engine that does
-    /// not know its workers lets leases run out by themselves.
+    /// Ends the leases of dead workers, as if they had run out; returns their number. An engine that does not know its workers does nothing.
     ///
     /// # Errors
     /// The engine's.
-    fn bury(&self, is_dead: &dyn Fn(&WorkerId) -> bool) -> Result<u64> {
+    fn expire_dead_workers(&self, is_dead: &dyn Fn(&WorkerId) -> bool) -> Result<u64> {
         let _ = is_dead;
         Ok(0)
     }
@@ -201,8 +201,8 @@ pub trait Changelog: Send + Sync {
     /// [`Error::Refused`]. The engine's.
     fn release(&self, claim: &Claim, retry_at: Nanos, now: Nanos) -> Result<()>;
 
-    /// Gives back claims on which no work was begun: the entries are due as they were, for any worker. An engine that cannot do
-    /// that counts an attempt. A claim that is refused is somebody else's already.
+    /// Gives back claims on which no work was begun: the entries are due as before, for any worker. An engine that cannot do that counts an
+    /// attempt. A refused claim belongs to another worker already.
     ///
     /// # Errors
     /// The engine's.
@@ -213,11 +213,19 @@ pub trait Changelog: Send + Sync {
         })
     }
 
-    /// How much is pending.
+    /// Sums of what is pending.
     ///
     /// # Errors
     /// The engine's.
     fn pending(&self) -> Result<Summary>;
+
+    /// Whether anything may be claimed by a worker: an answer that costs the same however much is pending, where an engine can.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn has_claims(&self) -> Result<bool> {
+        Ok(self.pending()?.claimed > 0)
+    }
 
     /// At most `limit` (and [`MAX_PAGE`]) entries in the order of their paths, those after `after`.
     ///
@@ -225,7 +233,7 @@ pub trait Changelog: Send + Sync {
     /// The engine's.
     fn entries(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<Entry>>;
 
-    /// Whether anything is pending for what is or was at a path, or for a directory above it. Looks at all that is pending.
+    /// True if anything is pending for the file that is or was at a path, or for a directory above it. Reads all entries.
     ///
     /// # Errors
     /// The engine's.
@@ -248,7 +256,7 @@ pub trait Changelog: Send + Sync {
     /// The engine's.
     fn sequence(&self) -> Result<Sequence>;
 
-    /// By what a loss of recorded changes can be told. Nothing for an engine that has its files where the vault has its own.
+    /// Identity by which a loss of recorded changes is noticed; none for an engine whose files lie beside those of the vault.
     ///
     /// # Errors
     /// The engine's.
@@ -256,7 +264,7 @@ pub trait Changelog: Send + Sync {
         Ok(None)
     }
 
-    /// What an acknowledgment promises.
+    /// What an acknowledgment guarantees.
     fn durability(&self) -> Durability;
 }
 

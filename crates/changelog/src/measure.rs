@@ -1,4 +1,4 @@
-//! How fast an engine records: changes per second that are durable, and how long those who record wait.
+//! Load that measures an engine: durable changes per second, and how long writers wait.
 
 use crate::Changelog;
 use crate::change::{Change, When};
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Who writes what.
+/// A load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
     /// Threads that record.
@@ -26,7 +26,7 @@ pub struct Load {
     pub time: Duration,
 }
 
-/// What came of it.
+/// Result of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// Changes that were acknowledged.
@@ -157,7 +157,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Takes acknowledgments, or a nap, until the next call is due.
+    /// Takes acknowledgments or sleeps until the next call is due.
     fn keep(&mut self, load: &Load, writer: &mut Writer) -> Result<()> {
         if load.rate > 0 {
             let each = (load.batch * load.writers) as f64 / load.rate as f64;

@@ -1,7 +1,7 @@
-//! The reference: a changelog one can read, in memory, never optimised. Engines are compared with it.
+//! Reference model: a readable changelog in memory, never optimised. Engines are compared with it.
 //!
-//! It remembers the facts of each path in order. What is pending is what follows from all of them; what a
-//! completion leaves is what follows from those that came after the claim.
+//! It keeps the facts of each path in order. The pending entry follows from all of them, the rest after a completion from those after
+//! the claim.
 
 use crate::busy::{Busy, MAX_PASSED_OVER};
 use crate::change::{Change, What, When, is_within};
@@ -56,7 +56,7 @@ struct Times {
     latest: Nanos,
 }
 
-/// What follows from facts.
+/// Derived from facts.
 #[derive(Debug, Clone)]
 struct View {
     kind: Kind,
@@ -161,7 +161,7 @@ impl Path {
         self.view().and_then(|view| view.origin)
     }
 
-    /// Facts that came along from elsewhere are news for the claim on what was here.
+    /// Facts that a rename brings along count as later than the claim on this path.
     fn arriving(
         facts: impl IntoIterator<Item = Fact>,
         sequence: Sequence,
@@ -296,7 +296,7 @@ impl Facts {
         }
     }
 
-    /// Ends claims whose workers will not come back.
+    /// Expires claims of dead workers.
     fn end(&mut self, token: u64) {
         let Some(lease) = self.claims.remove(&token) else { return };
         if let Some(path) = self.paths.get_mut(&lease.path)
@@ -365,7 +365,7 @@ impl Facts {
 }
 
 impl Model {
-    /// With nothing in it.
+    /// An empty changelog.
     pub fn new() -> Model {
         Model::default()
     }
@@ -432,7 +432,7 @@ impl Changelog for Model {
         Ok(())
     }
 
-    fn bury(&self, is_dead: &dyn Fn(&WorkerId) -> bool) -> Result<u64> {
+    fn expire_dead_workers(&self, is_dead: &dyn Fn(&WorkerId) -> bool) -> Result<u64> {
         let mut facts = self.facts();
         let held = facts.claims.iter().filter(|(_, lease)| is_dead(&lease.worker));
         let dead: Vec<u64> = held.map(|(token, _)| *token).collect();

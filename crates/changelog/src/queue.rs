@@ -1,9 +1,8 @@
-//! Group commit: many writers, one thread that makes what they wrote durable together.
+//! Group commit: one thread makes the changes of many writers durable together.
 //!
 //! A writer puts its changes into the open group and gets a [`Ticket`]. The committer takes the group as soon as
-//! someone waits for one of its tickets, so a lone writer is answered after one commit; while it commits, the next
-//! group fills. A group nobody waits for is taken when it is half full, or [`GROUP_TIME`] after it was seen:
-//! few commits where many changes arrive, and nothing lies in memory for longer.
+//! a writer waits for one of its tickets, so a single writer is answered after one commit; while it commits, the next group fills. A
+//! group without a waiting writer is taken when it is half full or [`GROUP_TIME`] old: few commits under load, and a bounded time in memory.
 
 use crate::change::Change;
 use crate::entry::Sequence;
@@ -15,7 +14,7 @@ use std::time::Duration;
 /// Most bytes of changes that wait for their commit; writers wait when there are more.
 pub const QUEUE_BYTES: usize = 512 << 10;
 
-/// Longest time that changes lie in memory before their commit begins, if nobody waits for them.
+/// Longest time that changes lie in memory before their commit begins, if no writer waits for them.
 pub const GROUP_TIME: Duration = Duration::from_millis(10);
 
 /// Changes in the form in which an engine stores or sends them.
@@ -27,10 +26,10 @@ pub(crate) struct Batch {
     pub(crate) count: u64,
 }
 
-/// Makes a batch durable and says the number of its last change; of the last change ever, for an empty batch.
+/// Makes a batch durable; returns the number of its last change, or of the last change of all for an empty batch.
 pub(crate) type Commit = Box<dyn FnMut(&Batch) -> Result<Sequence> + Send>;
 
-/// What is done between the end of a commit, which its writers have heard of, and the next group: that one fills meanwhile.
+/// Runs between a commit, whose writers were answered, and the next group, which fills meanwhile.
 pub(crate) type Rest = Box<dyn FnMut(&Batch) + Send>;
 
 /// Changes that are on their way; dropping it does not stop them.
@@ -38,11 +37,16 @@ pub(crate) type Rest = Box<dyn FnMut(&Batch) + Send>;
 pub struct Ticket(State);
 
 enum State {
+    #[cfg(feature = "testing")]
     Ready(Sequence),
-    Waiting { group: Arc<Group>, shared: Arc<Shared>, position: u64 },
+    Waiting {
+        group: Arc<Group>,
+        shared: Arc<Shared>,
+        position: u64,
+    },
 }
 
-/// The fate of one group: last sequence and number of changes, or what went wrong for all of them.
+/// Result of one group: last sequence and number of changes, or the error of all.
 #[derive(Default)]
 struct Group {
     fate: Mutex<Option<Result<(Sequence, u64)>>>,
@@ -64,7 +68,7 @@ struct Open {
     group: Arc<Group>,
     /// Tickets given out for this group.
     tickets: u64,
-    /// Someone waits for this group.
+    /// A writer waits for this group.
     urgent: bool,
     /// No more changes are taken.
     closed: bool,
@@ -135,18 +139,18 @@ impl Queue {
 }
 
 impl Drop for Queue {
-    /// What was queued is still committed.
+    /// Commits what is queued.
     fn drop(&mut self) {
         lock(&self.shared.open).closed = true;
         self.shared.filled.notify_all();
         if let Some(committer) = self.committer.take() {
-            // A panic of the committer was told to every ticket.
+            // Tickets report a panic of the committer.
             let _ = committer.join();
         }
     }
 }
 
-/// However the committer ends, nobody waits for it for ever.
+/// Ends the waits of writers when the committer ends, even by a panic.
 struct Closing(Arc<Shared>);
 
 impl Drop for Closing {
@@ -185,7 +189,7 @@ fn run(shared: &Shared, mut commit: Commit, mut rest: Rest) {
     }
 }
 
-/// A group that was taken; if the commit panics, its writers hear that the changelog is closed.
+/// A group that was taken; if the commit panics, its writers get [`Error::Closed`].
 struct Pending(Arc<Group>);
 
 impl Drop for Pending {
@@ -195,7 +199,7 @@ impl Drop for Pending {
 }
 
 impl Group {
-    /// The first word counts.
+    /// The first result counts.
     fn decide(&self, fate: Result<(Sequence, u64)>) {
         lock(&self.fate).get_or_insert(fate);
         self.decided.notify_all();
@@ -207,25 +211,28 @@ impl Group {
 }
 
 impl Ticket {
+    #[cfg(feature = "testing")]
     /// Changes that are durable already.
     pub(crate) fn ready(sequence: Sequence) -> Ticket {
         Ticket(State::Ready(sequence))
     }
 
-    /// Have the changes met their fate, so that `wait` returns at once?
+    /// True if the commit has ended, so that `wait` returns at once.
     pub fn is_decided(&self) -> bool {
         match &self.0 {
+            #[cfg(feature = "testing")]
             State::Ready(_) => true,
             State::Waiting { group, .. } => group.is_decided(),
         }
     }
 
-    /// Waits until the changes are durable, and hurries their commit; the number of the last of them.
+    /// Waits until the changes are durable and makes their commit urgent; returns the number of the last of them.
     ///
     /// # Errors
     /// The commit failed. Whether the changes are recorded is then unknown: record a gap.
     pub fn wait(self) -> Result<Sequence> {
         let (group, shared, position) = match self.0 {
+            #[cfg(feature = "testing")]
             State::Ready(sequence) => return Ok(sequence),
             State::Waiting { group, shared, position } => (group, shared, position),
         };
@@ -247,7 +254,7 @@ impl Ticket {
     }
 }
 
-/// Nothing under these locks is left half done by a panic.
+/// A panic leaves the data under these locks consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -320,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_committer_that_panics_leaves_nobody_waiting() {
+    fn a_committer_that_panics_ends_all_waits() {
         let queue = Queue::start(Box::new(|_| panic!("planted")), Box::new(|_| ())).expect("a thread");
         let ticket = queue.submit(&[change()], |_, _| ()).expect("open");
         assert!(matches!(ticket.wait(), Err(Error::Closed)));

@@ -1,4 +1,4 @@
-//! Which bytes of a file changed.
+//! Sets of byte ranges that changed in a file.
 
 use std::ops::Range;
 
@@ -51,12 +51,12 @@ impl Ranges {
         }
     }
 
-    /// Is it every byte?
+    /// True for every byte.
     pub fn is_whole(&self) -> bool {
         self.0 == [WHOLE]
     }
 
-    /// Is it none?
+    /// True for no byte.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

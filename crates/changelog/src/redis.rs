@@ -4,9 +4,8 @@
 //! library is loaded when the changelog is opened and again whenever the server has lost it. Changes are merged as
 //! they arrive.
 //!
-//! A call that gets no answer is repeated a bounded number of times with the same request number, and the server
-//! answers a request it has seen as it did before: a rename counts once. When the server stays away the caller
-//! hears so; what it wanted to record is then unknown to the server, or known but not acknowledged.
+//! A call that gets no answer is repeated a bounded number of times with the same request number, and the server answers a repeated
+//! request as before, so that a rename counts once. If the server stays away, the call fails; the changes may or may not be recorded then.
 
 pub mod address;
 mod answer;
@@ -87,8 +86,8 @@ fn put_arguments(change: Change, arguments: &mut Vec<Vec<u8>>) {
     arguments.extend([time(when.at), time(when.due), time(when.latest), when.priority.to_string().into()]);
 }
 
-/// What a function says about a claim.
-fn heard(claim: &Claim, answer: &Answer) -> Result<Completion> {
+/// Result of an operation on a claim.
+fn outcome_of(claim: &Claim, answer: &Answer) -> Result<Completion> {
     match answer.text()?.as_str() {
         "done" | "released" => Ok(Completion::Done),
         "newer" => Ok(Completion::Newer),
@@ -128,7 +127,7 @@ impl Changelog for Redis {
     fn renew(&self, claim: &mut Claim, lease: Nanos, now: Nanos) -> Result<()> {
         let expires = now.saturating_add(lease.max(0));
         let arguments = [claim.entry.path.clone(), token(claim), time(now), time(expires)];
-        heard(claim, &self.link().call("renew", &arguments)?)?;
+        outcome_of(claim, &self.link().call("renew", &arguments)?)?;
         claim.expires = expires;
         Ok(())
     }
@@ -144,8 +143,8 @@ impl Changelog for Redis {
         refused.iter().map(Answer::number).collect()
     }
 
-    /// Names of workers are not used again, so what was known to be dead when it was asked for is dead when its claims end.
-    fn bury(&self, is_dead: &dyn Fn(&WorkerId) -> bool) -> Result<u64> {
+    /// Two calls: the list of workers, then the dead ones of them. Names of workers are never used again, so a worker that was dead stays dead.
+    fn expire_dead_workers(&self, is_dead: &dyn Fn(&WorkerId) -> bool) -> Result<u64> {
         let workers = self.link().call("workers", &[])?.list()?;
         let mut dead = Vec::new();
         for name in workers {
@@ -164,7 +163,7 @@ impl Changelog for Redis {
 
     fn still_mine(&self, claim: &Claim) -> Result<bool> {
         let answer = self.link().call("mine", &[claim.entry.path.clone(), token(claim)])?;
-        match heard(claim, &answer) {
+        match outcome_of(claim, &answer) {
             Err(Error::Refused { .. }) => Ok(false),
             other => other.map(|_| true),
         }
@@ -173,14 +172,14 @@ impl Changelog for Redis {
     fn complete(&self, claim: &Claim) -> Result<Completion> {
         let mut link = self.link();
         let request = link.next_request();
-        heard(claim, &link.call("complete", &[request, claim.entry.path.clone(), token(claim)])?)
+        outcome_of(claim, &link.call("complete", &[request, claim.entry.path.clone(), token(claim)])?)
     }
 
     fn release(&self, claim: &Claim, retry_at: Nanos, now: Nanos) -> Result<()> {
         let mut link = self.link();
         let request = link.next_request();
         let arguments = [request, claim.entry.path.clone(), token(claim), time(now), time(retry_at)];
-        heard(claim, &link.call("release", &arguments)?).map(drop)
+        outcome_of(claim, &link.call("release", &arguments)?).map(drop)
     }
 
     fn pending(&self) -> Result<Summary> {

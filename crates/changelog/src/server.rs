@@ -45,14 +45,6 @@ impl fmt::Debug for Server {
     }
 }
 
-/// Keeps the password of a URL in memory, for later connections to the same address without a password.
-pub fn remember(url: &str) {
-    #[cfg(feature = "redis")]
-    crate::redis::address::remember(url);
-    #[cfg(not(feature = "redis"))]
-    let _ = url;
-}
-
 /// An address without the password that it may have: `redis://user:password@host` becomes `redis://user@host`.
 pub fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };

@@ -336,7 +336,8 @@ mod tests {
         assert!(svg.contains(FONT) && svg.contains("width=\"1200\" height=\"700\""));
         // A label has one legend entry, however many panels it is in.
         assert_eq!(svg.matches("10+4").count(), 1);
-        // Two panels of two lines with three points each, and two marks in the legend; three bars and one in the legend.
+        // Two panels of two lines with three points each, and two marks in the legend; three bars and one in the
+        // legend.
         assert_eq!((svg.matches("<polyline").count(), svg.matches("<circle").count()), (4, 14));
         assert_eq!(svg.matches("fill-opacity").count(), 4);
     }

@@ -1,7 +1,7 @@
 //! Line and bar charts as SVG text.
 //!
-//! A [`Figure`] is data: panels with axes and series. [`Figure::svg`] lays it out and writes the text; letters are left to the program that shows the
-//! file, so that no font is read here.
+//! A [`Figure`] is data: panels with axes and series. [`Figure::svg`] lays it out and writes the text; letters are left
+//! to the program that shows the file, so that no font is read here.
 
 #![forbid(unsafe_code)]
 

@@ -24,7 +24,7 @@ use gabion_engine::Error;
 #[cfg(feature = "gpu")]
 use gabion_engine::backends::Extent;
 use gabion_engine::backends::{Backends, Job, SharedBackend};
-use gabion_engine::kernel::{Backend, Row};
+use gabion_engine::kernel::{Backend, KernelSet};
 #[cfg(feature = "gpu")]
 use rates::RateFile;
 use serde::{Deserialize, Serialize};
@@ -178,9 +178,13 @@ pub struct Options {
     pub cpu_model: Option<String>,
 }
 
+/// Called with the report of a choice.
+pub type Notice = Box<dyn Fn(&Report) + Send + Sync>;
+
 /// Chooses a back end with the first job that is large enough, and keeps that choice.
 pub struct Chooser {
     options: Options,
+    notice: Option<Notice>,
     chosen: OnceLock<Chosen>,
     /// Held while one thread measures.
     choosing: Mutex<()>,
@@ -210,6 +214,7 @@ impl Chooser {
         };
         Ok(Chooser {
             options,
+            notice: None,
             chosen: chosen.map_or_else(OnceLock::new, OnceLock::from),
             choosing: Mutex::default(),
             #[cfg(feature = "gpu")]
@@ -217,15 +222,29 @@ impl Chooser {
         })
     }
 
+    /// Calls `notice` with the choice of `auto`, when it is made.
+    pub fn with_notice(self, notice: Option<Notice>) -> Chooser {
+        Chooser { notice, ..self }
+    }
+
     /// The choice; none before there was a job.
     pub fn report(&self) -> Option<Report> {
-        if let Some(chosen) = self.chosen.get() {
-            return Some(chosen.report());
-        }
-        #[cfg(feature = "gpu")]
-        if self.undecided.load(Ordering::Relaxed) > 0 {
-            return Chosen::cpu(&self.options, &small(), Vec::new()).ok().map(|chosen| chosen.report());
-        }
+        self.chosen.get().map_or_else(|| self.undecided_report(), |chosen| Some(chosen.report()))
+    }
+
+    /// The report if the CPU did everything without a choice.
+    #[cfg(feature = "gpu")]
+    fn undecided_report(&self) -> Option<Report> {
+        let why = match self.undecided.load(Ordering::Relaxed) {
+            0 => return None,
+            1..SMALL => small(),
+            _ => format!("blocks below {} KiB, no device was looked at", SMALL_BLOCK >> 10),
+        };
+        Chosen::cpu(&self.options, &why, Vec::new()).ok().map(|chosen| chosen.report())
+    }
+
+    #[cfg(not(feature = "gpu"))]
+    fn undecided_report(&self) -> Option<Report> {
         None
     }
 
@@ -266,7 +285,11 @@ impl Backends for Chooser {
             DeviceError::Engine(error) => error,
             other => Error::Device { reason: other.to_string() },
         })?;
-        Ok(self.chosen.get_or_init(|| made).backend.clone())
+        let chosen = self.chosen.get_or_init(|| made);
+        if let Some(notice) = &self.notice {
+            notice(&chosen.report);
+        }
+        Ok(chosen.backend.clone())
     }
 }
 
@@ -277,7 +300,7 @@ fn small() -> String {
 
 impl Chosen {
     fn cpu(options: &Options, why: &str, measured: Vec<Rate>) -> Result<Chosen, DeviceError> {
-        let report = report(options, Row::chosen()?.name(), why, measured);
+        let report = report(options, KernelSet::chosen()?.name(), why, measured);
         Ok(Chosen {
             backend: None,
             report,
@@ -315,7 +338,7 @@ impl Chosen {
         };
         let plan = job.code.encode_plan()?;
         let rates = RateFile::new(options.cache.as_deref());
-        let own = rates.of_cpu(options.cpu_model.as_deref(), Row::chosen()?, &plan, job)?;
+        let own = rates.of_cpu(options.cpu_model.as_deref(), KernelSet::chosen()?, &plan, job)?;
         let (mut candidates, mut rates_found, mut refused) = (Vec::new(), Vec::new(), String::new());
         for candidate in found {
             match candidate.rate(options, &rates, &plan, job) {
@@ -423,7 +446,7 @@ mod tests {
         let job = Job { code: &code, block: 1 << 18, extent: Extent::Total(1 << 20), threads: 2 };
         assert!(chooser.choose(&job).unwrap().is_none());
         let report = chooser.report().unwrap();
-        assert_eq!(report.used, Row::chosen().unwrap().name());
+        assert_eq!(report.used, KernelSet::chosen().unwrap().name());
         assert_eq!(report.asked, "auto");
         assert!(report.why.contains("64 MiB") || report.why.contains("without GPUs"), "{}", report.why);
         assert_eq!((report.warning(), report.measured.len()), (None, 0));
@@ -440,6 +463,7 @@ mod tests {
         assert!(chooser.report().unwrap().why.contains("64 MiB"));
         assert!(!chooser.leaves_to_cpu(&stripe(SMALL_BLOCK, SMALL / 2)));
         assert!(chooser.leaves_to_cpu(&stripe(SMALL_BLOCK / 2, SMALL)));
+        assert!(chooser.report().unwrap().why.contains("64 KiB"));
         let named = Chooser::new(Options::default()).unwrap();
         assert!(!named.leaves_to_cpu(&stripe(1, 1)));
     }

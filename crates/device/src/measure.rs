@@ -3,7 +3,7 @@
 use super::DeviceError;
 use gabion_engine::Plan;
 use gabion_engine::backends::Job;
-use gabion_engine::conformance::Random;
+use gabion_engine::conformance::TestRng;
 use gabion_engine::kernel::{Backend, Kernel};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -74,7 +74,7 @@ struct Stripe {
 
 impl Stripe {
     fn new(plan: &Plan, job: &Job<'_>, seed: usize) -> Stripe {
-        let mut random = Random(seed as u64);
+        let mut random = TestRng(seed as u64);
         let mut blocks = |count: usize| -> Vec<Vec<u8>> {
             let filled = |_| {
                 let mut bytes = vec![0; block(plan, job)];

@@ -77,7 +77,7 @@ impl RateFile {
 mod tests {
     use super::*;
     use gabion_engine::backends::Extent;
-    use gabion_engine::kernel::Row;
+    use gabion_engine::kernel::KernelSet;
 
     #[test]
     fn rates_are_measured_once_and_damage_costs_a_measurement() {
@@ -107,7 +107,7 @@ mod tests {
     fn the_cpu_has_a_rate() {
         let code: gabion_engine::Code = "4+2".parse().unwrap();
         let job = Job { code: &code, block: 65536, extent: Extent::Unknown, threads: 1 };
-        let (row, plan) = (Row::chosen().unwrap(), code.encode_plan().unwrap());
+        let (row, plan) = (KernelSet::chosen().unwrap(), code.encode_plan().unwrap());
         let rate = RateFile::new(None).of_cpu(None, row, &plan, &job).unwrap();
         assert!(rate.gb_per_s > 0.01, "{rate:?}");
         assert_eq!(rate.seconds(1e9 * rate.gb_per_s).round(), 1.0);

@@ -4,7 +4,7 @@
 
 use crate::code::Code;
 use crate::error::Error;
-use crate::kernel::{Backend, Kernel, Row};
+use crate::kernel::{Backend, Kernel, KernelSet};
 use crate::plan::Plan;
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ impl PlanKernel {
     pub fn new(backend: Option<&SharedBackend>, plan: Plan) -> Result<PlanKernel, Error> {
         let kernel = match backend {
             Some(backend) => backend.compile(&plan)?,
-            None => Row::chosen()?.compile(&plan)?,
+            None => KernelSet::chosen()?.compile(&plan)?,
         };
         Ok(PlanKernel { plan, kernel })
     }

@@ -1,5 +1,5 @@
-//! A code: which field, which generator, how many blocks, how symbols lie in them. Two codes with
-//! the same identity give the same bytes, on every back end and for ever.
+//! Codes: field, generator family, numbers of blocks, and layout. Two codes with the same identity produce the same
+//! bytes, on every back end and in every version.
 //!
 //! An identity is written `FAMILY:K+M:wW` for the words layout and `FAMILY:K+M:wW:packets=BYTES` for
 //! the packets layout:
@@ -9,15 +9,15 @@
 //! let code: Code = "cauchy-good:10+4:w4:packets=2048".parse()?;
 //! assert_eq!((code.k(), code.m(), code.field().w()), (10, 4, 4));
 //! assert_eq!(code.to_string(), "cauchy-good:10+4:w4:packets=2048");
-//! // What is left out takes its default.
+//! // Omitted parts take their default.
 //! assert_eq!("10+4".parse::<Code>()?.to_string(), "subspace:10+4:w8");
 //! # Ok::<(), gabion_engine::Error>(())
 //! ```
 
 use crate::error::Error;
 use crate::field::Field;
+use crate::layout::Layout;
 use crate::matrix::Matrix;
-use crate::matrix::bits::MAX_BITS;
 use crate::matrix::cauchy::CauchyForm;
 use crate::matrix::coefficients::Coefficients;
 use crate::matrix::generators;
@@ -25,16 +25,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Most blocks of one stripe, whatever the field allows.
+/// Limit of the blocks of one stripe, for all fields.
 pub const MAX_BLOCKS: usize = 1 << 16;
 
-/// Largest packet of the packets layout.
-pub const MAX_PACKET: usize = 1 << 24;
-
-/// Maps from byte to byte of the largest matrix in the words layout: a kernel keeps eight bytes for each, or 32 as look-ups.
-const MAX_MAPS: usize = 1 << 26;
-
-/// How the redundancy matrix of a code is made.
+/// Generator family of the redundancy matrix of a code.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Family {
@@ -43,13 +37,13 @@ pub enum Family {
     Subspace,
     /// Systematic Vandermonde over the points 0, 1, 2, …
     RsVandermonde,
-    /// Powers of two as ISA-L's `gf_gen_rs_matrix` has them, where that is MDS.
+    /// Powers of two as in ISA-L's `gf_gen_rs_matrix`, for shapes where it is MDS.
     RsIsal,
-    /// Cauchy matrix, numbered as Jerasure does.
+    /// Cauchy matrix with Jerasure's numbering.
     Cauchy,
-    /// Cauchy matrix, numbered as ISA-L does.
+    /// Cauchy matrix with ISA-L's numbering.
     CauchyIsal,
-    /// Cauchy matrix scaled to few ones in its bits.
+    /// Cauchy matrix scaled to few ones in its bit matrix.
     CauchyGood,
     /// P, Q and R of RAID-Z.
     RaidZ,
@@ -80,7 +74,7 @@ impl Family {
         }
     }
 
-    /// The one field it is defined over, where there is but one.
+    /// The field of families that are defined over one field only.
     const fn only_field(self) -> Option<Field> {
         match self {
             Family::RsIsal | Family::CauchyIsal | Family::RaidZ => Some(Field::GF8),
@@ -88,7 +82,7 @@ impl Family {
         }
     }
 
-    /// The largest m beside k data blocks with which any m losses are survived.
+    /// The largest m for k data blocks with which any m losses can be repaired.
     fn max_redundancy(self, k: usize) -> usize {
         match self {
             Family::RaidZ => 3,
@@ -97,7 +91,7 @@ impl Family {
         }
     }
 
-    /// Its coefficients, and the points of them where they are known.
+    /// Its coefficients, and their points for Cauchy families.
     fn generate(
         self,
         field: Field,
@@ -120,49 +114,6 @@ impl Family {
     }
 }
 
-/// How the symbols of a block lie in its bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Layout {
-    /// One symbol after the other, little endian; two to a byte for w = 4, low nibble first.
-    Words,
-    /// Groups of w packets: bit i of the symbols is in packet i of the group.
-    Packets {
-        /// Bytes of one packet.
-        bytes: usize,
-    },
-}
-
-impl Layout {
-    /// Whether large codes over `field` run by their points alone; all others need their matrix.
-    pub(crate) fn runs_by_points(self, field: Field) -> bool {
-        (self, field) == (Layout::Words, Field::GF16)
-    }
-
-    /// Coefficients of the largest matrix that kernels prepare: of each they keep a map from every byte of a symbol to every other, or, for packets,
-    /// something for every bit of its matrix.
-    ///
-    /// # Errors
-    /// [`Error::NoWordsLayout`].
-    pub fn max_coefficients(self, field: Field) -> Result<usize, Error> {
-        Ok(match self {
-            Layout::Words => MAX_MAPS / field.word_bytes()?.pow(2),
-            Layout::Packets { .. } => MAX_BITS / (field.w() as usize).pow(2),
-        })
-    }
-
-    /// The unit that a block must be a multiple of.
-    ///
-    /// # Errors
-    /// [`Error::NoWordsLayout`], [`Error::PacketOutOfRange`].
-    pub fn granule(self, field: Field) -> Result<usize, Error> {
-        match self {
-            Layout::Words => field.word_bytes(),
-            Layout::Packets { bytes } if (1..=MAX_PACKET).contains(&bytes) => Ok(bytes * field.w() as usize),
-            Layout::Packets { bytes } => Err(Error::PacketOutOfRange { bytes, limit: MAX_PACKET }),
-        }
-    }
-}
-
 /// A systematic erasure code: k data blocks, m redundancy blocks, any k of them suffice.
 #[derive(Clone)]
 pub struct Code {
@@ -171,7 +122,7 @@ pub struct Code {
     k: usize,
     m: usize,
     layout: Layout,
-    /// Made from the fields above; shared, since codes are passed around.
+    /// Derived from the fields above; shared between clones.
     redundancy: Arc<Coefficients>,
     points: Option<Arc<CauchyForm>>,
 }
@@ -180,7 +131,7 @@ impl Code {
     /// The code of this identity.
     ///
     /// # Errors
-    /// What the family, the field or the layout does not allow, with the limit.
+    /// A shape, field or layout that the family does not support, with the limit.
     pub fn new(family: Family, field: Field, k: usize, m: usize, layout: Layout) -> Result<Code, Error> {
         let name = family.name();
         if let Some(only) = family.only_field().filter(|&only| only != field) {
@@ -195,7 +146,7 @@ impl Code {
         if m > limit {
             return Err(Error::TooMuchRedundancy { family: name, k, m, limit });
         }
-        // Before anything is made: a matrix that no kernel takes may take long.
+        // Checked first: generating a matrix that no kernel accepts may take long.
         let limit = layout.max_coefficients(field)?;
         if k * m > limit && !layout.runs_by_points(field) {
             return Err(Error::MatrixTooLarge { rows: m, columns: k, limit });
@@ -205,7 +156,7 @@ impl Code {
         Ok(Code { family, field, k, m, layout, redundancy, points })
     }
 
-    /// How the redundancy matrix is made.
+    /// The generator family.
     pub fn family(&self) -> Family {
         self.family
     }
@@ -225,12 +176,12 @@ impl Code {
         self.m
     }
 
-    /// All blocks of a stripe; columns are numbered 0..k for data, k..k+m for redundancy.
+    /// Number of blocks of a stripe. Columns 0..k are data, k..k+m redundancy.
     pub fn blocks(&self) -> usize {
         self.k + self.m
     }
 
-    /// How symbols lie in a block.
+    /// The layout of symbols in a block.
     pub fn layout(&self) -> Layout {
         self.layout
     }
@@ -241,16 +192,16 @@ impl Code {
         granule.expect("Code::new accepted the layout of this field")
     }
 
-    /// The m x k matrix that makes redundancy of data. Most codes hold it; for those of more than 2^18 coefficients that are known by their
-    /// [points](Code::points) over GF(2^16), words layout, it is made when it is first asked for.
+    /// The m x k matrix that maps data to redundancy. Most codes store it; for codes of more than 2^18 coefficients
+    /// with [points](Code::points) over GF(2^16), words layout, it is computed on the first call.
     ///
     /// # Errors
-    /// [`Error::MatrixTooLarge`]: a code that is known by its points may have any number of coefficients.
+    /// [`Error::MatrixTooLarge`]: a code that is stored by its points may have any number of coefficients.
     pub fn redundancy(&self) -> Result<&Matrix, Error> {
         self.redundancy.matrix()
     }
 
-    /// The matrix, where it is there already.
+    /// The matrix, if it is stored.
     pub(crate) fn held_redundancy(&self) -> Option<&Matrix> {
         match &*self.redundancy {
             Coefficients::Held(matrix) => Some(matrix),
@@ -258,13 +209,13 @@ impl Code {
         }
     }
 
-    /// The points of the redundancy matrix, for the families that are defined by them.
+    /// The points of the redundancy matrix, for Cauchy families.
     pub fn points(&self) -> Option<&CauchyForm> {
         self.points.as_deref()
     }
 }
 
-/// Two codes are the same if their identities are; the matrix follows from them.
+/// Codes are equal if their identities are equal; the identity determines the matrix.
 impl PartialEq for Code {
     fn eq(&self, other: &Code) -> bool {
         let identity = |code: &Code| (code.family, code.field, code.k, code.m, code.layout);
@@ -296,7 +247,7 @@ impl FromStr for Code {
     fn from_str(text: &str) -> Result<Code, Error> {
         let bad = |reason| Error::BadCode { text: text.to_owned(), reason };
         let number = |digits: &str, reason| {
-            // A sign is no digit here, though `parse` would take one.
+            // Signs are refused, although `parse` would accept them.
             let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
             plain.then(|| digits.parse::<usize>().ok()).flatten().ok_or(bad(reason))
         };
@@ -344,7 +295,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn identities_read_back() {
+    fn identities_round_trip() {
         for text in [
             "subspace:10+4:w8",
             "subspace:40+9:w9:packets=8",
@@ -364,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_numbers() {
+    fn invalid_codes_are_refused_with_numbers() {
         let error = |text: &str| text.parse::<Code>().unwrap_err();
         let shape = |family, w, k, m, limit| Error::ShapeOutOfRange { family, w, k, m, limit };
         assert_eq!(error("0+4"), shape("subspace", 8, 0, 4, 256));
@@ -383,8 +334,11 @@ mod tests {
         assert_eq!(error("raidz:8+2:w16"), Error::WrongField { family: "raidz", defined: 8, w: 16 });
         assert_eq!(error("10+4:w9"), Error::NoWordsLayout { w: 9 });
         assert_eq!(error("10+4:w17"), Error::UnknownField { w: 17 });
-        assert_eq!(error("10+4:packets=0"), Error::PacketOutOfRange { bytes: 0, limit: MAX_PACKET });
-        // Only words of GF(2^16) with known points go without their matrix.
+        assert_eq!(
+            error("10+4:packets=0"),
+            Error::PacketOutOfRange { bytes: 0, limit: crate::layout::MAX_PACKET }
+        );
+        // Only codes with points over GF(2^16), words layout, run without a matrix.
         for text in [
             "subspace:30000+30000:w16:packets=8",
             "subspace:30000+30000:w32",
@@ -424,9 +378,9 @@ mod tests {
         }
     }
 
-    /// Every shape of the field is a code; its matrix is there for those who need one, as long as it is not too large.
+    /// Every shape of the field is a code; its matrix is available unless it is too large.
     #[test]
-    fn codes_of_any_size_are_known_by_their_points() {
+    fn codes_of_any_size_have_points() {
         for (k, m) in [(60_000, 5536), (32_768, 32_768), (65_535, 1), (1, 65_535), (65_536, 0)] {
             for family in ["subspace", "cauchy", "rs-vandermonde"] {
                 let code: Code = format!("{family}:{k}+{m}:w16").parse().unwrap();
@@ -449,7 +403,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "[a-z:+=0-9-]{0,24}") {
+        fn any_text_is_parsed_or_refused(text in "[a-z:+=0-9-]{0,24}") {
             if let Ok(code) = text.parse::<Code>() {
                 prop_assert_eq!(code.to_string().parse::<Code>().unwrap(), code);
             }

@@ -1,8 +1,8 @@
-//! The run-time compiler: plan → program → passes → registers → machine code, or an interpreter.
+//! Run-time compiler: plan → program → passes → registers → machine code or interpreted steps.
 //!
-//! A plan is lowered to a [`program`] (maybe several: by its matrix, by its structure), passes make it
-//! better, and what comes out is a list of [`machine`] steps on registers. On x86-64 they become machine code;
-//! elsewhere, and where code is switched off, the kernels interpret them.
+//! A plan is lowered to one or more [`program`]s (by its matrix, by its structure); passes optimise them; register
+//! allocation produces a list of [`machine`] steps. On x86-64 these become machine code; elsewhere, and without the
+//! feature `compiler`, the kernels interpret them.
 
 mod cache;
 mod choose;
@@ -13,6 +13,7 @@ mod explain;
 mod kernel;
 mod lower;
 mod machine;
+#[cfg(feature = "measure")]
 pub mod measure;
 mod pass;
 mod program;
@@ -25,7 +26,7 @@ pub(crate) use choose::is_considered;
 pub(crate) use explain::explain;
 pub(crate) use kernel::CodeKernel;
 pub(crate) use machine::{Allocated, Operand, Register, Step};
-pub(crate) use program::Place;
+pub(crate) use program::Location;
 pub(crate) use target::Target;
 
 #[cfg(test)]

@@ -1,22 +1,22 @@
-//! The suite that every back end has to pass: the CPU rows here, and any later device.
+//! Conformance suite for back ends: the CPU kernel sets of this crate and the devices of others.
 //!
-//! Expected bytes come from [`Reference`] or from the data that was encoded. Buffers come from the
-//! caller, so that a test can put guard pages around them; a failed check is a panic that names back end,
-//! plan and length.
+//! Expected bytes come from [`Reference`] or from the encoded data. The caller provides buffers, so that a test can put
+//! guard pages around them; a failed check panics with back end, plan and length.
 
 mod bytes;
 
 pub use bytes::from_bytes;
 
-use crate::code::{Code, Layout};
+use crate::code::Code;
 use crate::error::Error;
 use crate::field::Field;
 use crate::kernel::{Backend, Reference};
+use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 use std::fmt::Debug;
 
-/// Where buffers come from: `len` bytes at an address of the caller's choice.
+/// Source of buffers: `len` bytes at an address of the caller's choice.
 pub trait Buffers {
     /// One buffer.
     type Block: AsMut<[u8]> + AsRef<[u8]>;
@@ -24,11 +24,11 @@ pub trait Buffers {
     fn block(&mut self, len: usize) -> Self::Block;
 }
 
-/// A deterministic stream of numbers (splitmix64).
+/// Deterministic random number generator for tests (SplitMix64).
 #[derive(Debug, Clone)]
-pub struct Random(pub u64);
+pub struct TestRng(pub u64);
 
-impl Random {
+impl TestRng {
     /// The next number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -51,7 +51,7 @@ impl Random {
     }
 }
 
-/// Lengths around every register and step of the vector kernels, short ones, and a page.
+/// Lengths around every register and step of the vector kernels, short lengths, and a page.
 pub fn boundary_lengths() -> Vec<usize> {
     let steps = [8, 16, 32, 64, 128, 256, 512, 1024, 4096];
     let around = steps.into_iter().flat_map(|step| [step - 1, step, step + 1]);
@@ -61,15 +61,15 @@ pub fn boundary_lengths() -> Vec<usize> {
     lengths
 }
 
-/// Random plans of every field and layout at boundary lengths, replaced and added to.
+/// Random plans of every field and layout at boundary lengths, in both modes.
 pub fn random_plans<B: Buffers>(backends: &[&dyn Backend], buffers: &mut B, seed: u64, rounds: usize) {
-    let mut random = Random(seed);
+    let mut random = TestRng(seed);
     for _ in 0..rounds {
         for (field, layout) in shapes(&mut random) {
             let (outputs, inputs) = (random.below(9), random.below(13));
             let few = random.below(3) == 0;
             let matrix = Matrix::from_fn(field, outputs, inputs, |_, _| {
-                // Zeros, ones and small numbers are special to some kernels.
+                // Some kernels treat zeros, ones and small numbers specially.
                 let any = random.next_u64() & field.mask();
                 if few { any & 3 } else { any }
             });
@@ -82,8 +82,8 @@ pub fn random_plans<B: Buffers>(backends: &[&dyn Backend], buffers: &mut B, seed
     }
 }
 
-/// Every field, in every layout it has.
-fn shapes(random: &mut Random) -> Vec<(Field, Layout)> {
+/// Every field in each of its layouts.
+fn shapes(random: &mut TestRng) -> Vec<(Field, Layout)> {
     let words = Field::WORDS.map(|field| (field, Layout::Words));
     let mut packets = |field| (field, Layout::Packets { bytes: 1 + random.below(100) });
     let packets: Vec<_> = Field::all().map(&mut packets).collect();
@@ -96,7 +96,7 @@ pub fn same_as_reference<B: Buffers>(
     plan: &Plan,
     len: usize,
     buffers: &mut B,
-    random: &mut Random,
+    random: &mut TestRng,
 ) {
     let trial = Trial::new(plan, len, buffers, random);
     let mut want = trial.painted.clone();
@@ -104,15 +104,15 @@ pub fn same_as_reference<B: Buffers>(
     trial.compare(backends, &want, buffers);
 }
 
-/// As [`same_as_reference`] for plans of many outputs: the reference makes the outputs `rows` alone, and in all others the back ends agree
-/// with the first of them.
+/// As [`same_as_reference`] for plans of many outputs: the reference computes the outputs `rows` alone; for all others
+/// the back ends are compared with the first of them.
 fn same_as_reference_in_rows<B: Buffers>(
     backends: &[&dyn Backend],
     plan: &Plan,
     rows: &[usize],
     len: usize,
     buffers: &mut B,
-    random: &mut Random,
+    random: &mut TestRng,
 ) {
     let Some(&first) = backends.first() else { return };
     let trial = Trial::new(plan, len, buffers, random);
@@ -133,7 +133,7 @@ fn same_as_reference_in_rows<B: Buffers>(
 struct Trial<'a, T> {
     plan: &'a Plan,
     inputs: Vec<T>,
-    /// Old contents of the outputs: what must be added to, and what must not survive.
+    /// Previous contents of the outputs, to be added to or overwritten.
     painted: Vec<Vec<u8>>,
     len: usize,
 }
@@ -143,9 +143,9 @@ impl<'a, T: AsMut<[u8]> + AsRef<[u8]>> Trial<'a, T> {
         plan: &'a Plan,
         len: usize,
         buffers: &mut B,
-        random: &mut Random,
+        random: &mut TestRng,
     ) -> Trial<'a, T> {
-        let mut filled = |random: &mut Random| {
+        let mut filled = |random: &mut TestRng| {
             let mut block = buffers.block(len);
             random.fill(block.as_mut());
             block
@@ -159,7 +159,7 @@ impl<'a, T: AsMut<[u8]> + AsRef<[u8]>> Trial<'a, T> {
         self.inputs.iter().map(AsRef::as_ref).collect()
     }
 
-    /// What every back end makes of the inputs is `want`.
+    /// Checks that every back end computes `want`.
     fn compare<B: Buffers<Block = T>>(&self, backends: &[&dyn Backend], want: &[Vec<u8>], buffers: &mut B) {
         for &backend in backends {
             let mut outputs: Vec<T> = want.iter().map(|_| buffers.block(self.len)).collect();
@@ -190,9 +190,8 @@ fn must<T>(backend: &dyn Backend, plan: &Plan, result: Result<T, Error>) -> T {
     result.unwrap_or_else(|error| panic!("{}: {error}, {plan:?}", backend.name()))
 }
 
-/// Encodes with `code`, then loses blocks in every pattern of m losses if there are at most
-/// `exhaustive`, else in `samples` seeded patterns of 1 to m losses, and checks that repair brings
-/// every lost block back.
+/// Encodes with `code` and repairs every pattern of m losses if there are at most `exhaustive`, otherwise `samples`
+/// seeded patterns of 1 to m losses.
 pub fn survives_losses<B: Buffers>(
     backends: &[&dyn Backend],
     code: &Code,
@@ -200,7 +199,7 @@ pub fn survives_losses<B: Buffers>(
     buffers: &mut B,
     limits: PatternLimits,
 ) {
-    let mut random = Random(len as u64 ^ code.blocks() as u64);
+    let mut random = TestRng(len as u64 ^ code.blocks() as u64);
     let mut stripe: Vec<B::Block> = (0..code.blocks()).map(|_| buffers.block(len)).collect();
     stripe[..code.k()].iter_mut().for_each(|block| random.fill(block.as_mut()));
     let plan = code.encode_plan().expect("an encode plan");
@@ -223,19 +222,19 @@ pub fn survives_losses<B: Buffers>(
     }
 }
 
-/// How many loss patterns to try.
+/// Number of loss patterns to try.
 #[derive(Debug, Clone, Copy)]
 pub struct PatternLimits {
-    /// Up to this many patterns, all of them.
+    /// Maximum number of patterns that are tried exhaustively.
     pub exhaustive: usize,
-    /// Otherwise this many.
+    /// Number of samples otherwise.
     pub samples: usize,
 }
 
 /// The loss patterns to try on a code.
-pub fn loss_patterns(code: &Code, limits: PatternLimits, random: &mut Random) -> Vec<Vec<usize>> {
+pub fn loss_patterns(code: &Code, limits: PatternLimits, random: &mut TestRng) -> Vec<Vec<usize>> {
     let (n, m) = (code.blocks(), code.m());
-    // C(n, m) by the product that stays whole at every step, given up once it is too large.
+    // C(n, m) by a product that is an integer at every step; stops once it is too large.
     let count = (0..m).try_fold(1usize, |count, i| {
         let count = count.checked_mul(n - i)? / (i + 1);
         (count <= limits.exhaustive).then_some(count)
@@ -259,7 +258,7 @@ fn combinations(n: usize, m: usize) -> Vec<Vec<usize>> {
     all
 }
 
-fn sample(n: usize, size: usize, random: &mut Random) -> Vec<usize> {
+fn sample(n: usize, size: usize, random: &mut TestRng) -> Vec<usize> {
     let mut columns: Vec<usize> = (0..n).collect();
     for i in 0..size {
         let other = i + random.below(n - i);
@@ -270,7 +269,7 @@ fn sample(n: usize, size: usize, random: &mut Random) -> Vec<usize> {
     columns
 }
 
-/// Buffers that do not fit are refused with numbers, and outputs stay as they were.
+/// Buffers that do not fit are refused with numbers, and outputs are unchanged.
 pub fn refuses_wrong_buffers(backend: &dyn Backend) {
     let code: Code = "4+2:w16".parse().expect("a code");
     let plan = code.encode_plan().expect("a plan");
@@ -295,8 +294,7 @@ fn assert_refused(backend: &dyn Backend, got: Result<(), Error>, want: Error) {
     assert_eq!(got, Err(want), "{}", backend.name());
 }
 
-/// Sums of partial products are the encoding; an update of some blocks is the encoding of the new
-/// ones.
+/// Sums of partial products equal the encoding; an update of some blocks equals the encoding of the new data.
 pub fn partial_and_update_agree_with_encode<B: Buffers>(
     backends: &[&dyn Backend],
     code: &Code,
@@ -305,7 +303,7 @@ pub fn partial_and_update_agree_with_encode<B: Buffers>(
 ) where
     B::Block: Debug,
 {
-    let mut random = Random(17);
+    let mut random = TestRng(17);
     let mut data: Vec<B::Block> = (0..code.k()).map(|_| buffers.block(len)).collect();
     data.iter_mut().for_each(|block| random.fill(block.as_mut()));
     let encode = code.encode_plan().expect("a plan");
@@ -347,9 +345,9 @@ pub fn partial_and_update_agree_with_encode<B: Buffers>(
     }
 }
 
-/// Every run over something shows in `launches`, the device's own count: nothing is computed elsewhere in its name.
+/// Every run increases `launches`, the counter of the device: nothing is computed elsewhere.
 pub fn every_run_is_launched<B: Buffers>(backend: &dyn Backend, buffers: &mut B, launches: &dyn Fn() -> u64) {
-    let mut random = Random(23);
+    let mut random = TestRng(23);
     for text in ["10+4", "3+2:w16", "cauchy-good:6+3:w5:packets=24", "raidz:5+3"] {
         let code: Code = text.parse().expect("a code");
         for plan in [

@@ -1,7 +1,7 @@
-//! The engine as most users want it: the best kernels of this machine, on a pool of threads.
+//! The engine: the best kernels of this machine on a pool of threads.
 
 use crate::error::Error;
-use crate::kernel::{Backend, Kernel, Row, Threads};
+use crate::kernel::{Backend, Kernel, KernelSet, Threads};
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 use crate::planar::Planar;
@@ -10,33 +10,33 @@ use std::sync::Arc;
 
 mod signed;
 
-/// A back end and a pool of threads; cheap to clone.
+/// A kernel set and a pool of threads; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Engine {
-    row: &'static Row,
+    set: &'static KernelSet,
     threads: Arc<Threads>,
 }
 
 impl Engine {
-    /// The kernels of this process ([`Row::chosen`]) on `threads` threads, 0 for all there are.
+    /// The kernel set of this process ([`KernelSet::chosen`]) on `threads` threads; 0 means the available parallelism.
     ///
     /// # Errors
-    /// A forced kernel that cannot run, threads that cannot be had.
+    /// A selected kernel set that this CPU does not support; threads that cannot be started.
     pub fn new(threads: usize) -> Result<Engine, Error> {
-        Engine::with_row(Row::chosen()?, threads)
+        Engine::with_kernel_set(KernelSet::chosen()?, threads)
     }
 
-    /// The given kernels on `threads` threads.
+    /// The given kernel set on `threads` threads.
     ///
     /// # Errors
     /// [`Error::Threads`].
-    pub fn with_row(row: &'static Row, threads: usize) -> Result<Engine, Error> {
-        Ok(Engine { row, threads: Arc::new(Threads::new(threads)?) })
+    pub fn with_kernel_set(set: &'static KernelSet, threads: usize) -> Result<Engine, Error> {
+        Ok(Engine { set, threads: Arc::new(Threads::new(threads)?) })
     }
 
-    /// The kernels it uses.
-    pub fn row(&self) -> &'static Row {
-        self.row
+    /// Its kernel set.
+    pub fn kernel_set(&self) -> &'static KernelSet {
+        self.set
     }
 
     /// Number of threads.
@@ -47,18 +47,18 @@ impl Engine {
     /// Compiles a plan.
     ///
     /// # Errors
-    /// A plan that the back end cannot compile.
+    /// A plan that the kernel set does not support.
     pub fn compile(&self, plan: &Plan) -> Result<Compiled, Error> {
-        let kernel = self.row.compile(plan)?;
+        let kernel = self.set.compile(plan)?;
         Ok(Compiled { kernel, plan: plan.clone(), threads: self.threads.clone() })
     }
 
-    /// Compiles a matrix for blocks in the planar layout: the bytes of symbols apart.
+    /// Compiles a matrix for blocks in the planar layout: each byte of the symbols in a separate plane.
     ///
     /// # Errors
-    /// [`Error::MatrixTooLarge`], [`Error::EmptyMatrix`], [`Error::NoWordsLayout`] where symbols fill no bytes.
+    /// [`Error::MatrixTooLarge`], [`Error::EmptyMatrix`], [`Error::NoWordsLayout`] if symbols do not fill whole bytes.
     pub fn planar(&self, matrix: &Matrix, mode: Mode) -> Result<Planar, Error> {
-        Planar::new(self, matrix, mode)
+        Planar::new(self.set, self.threads.clone(), matrix, mode)
     }
 
     pub(crate) fn pool(&self) -> &Arc<Threads> {
@@ -66,7 +66,7 @@ impl Engine {
     }
 }
 
-/// A plan that is ready to run.
+/// A compiled plan.
 pub struct Compiled {
     kernel: Box<dyn Kernel>,
     plan: Plan,
@@ -74,13 +74,13 @@ pub struct Compiled {
 }
 
 impl Compiled {
-    /// The plan it was made of.
+    /// Its plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Turns `inputs` into `outputs`, in the order of the plan's columns, with all threads where
-    /// the buffers are large enough to share.
+    /// Computes `outputs` from `inputs`, in the order of the plan's columns, on all threads if the buffers are large
+    /// enough to be split.
     ///
     /// # Errors
     /// Buffers that do not fit the plan; nothing is written then.

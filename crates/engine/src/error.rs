@@ -1,22 +1,22 @@
-//! What can be wrong with a request, with the numbers that say why.
+//! The error type of the engine; every variant carries the numbers of the violated limit.
 
-/// Every way in which the engine refuses a request.
+/// Reason why the engine refuses a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No field of this width is defined.
     #[error("no field GF(2^{w}): w is 2 to 16, 32 or 64")]
     UnknownField {
-        /// The width asked for.
+        /// The requested width.
         w: u32,
     },
     /// The words layout packs whole symbols into bytes, which this width does not allow.
     #[error("the words layout needs w = 4, 8, 16, 32 or 64, not {w}; use packets")]
     NoWordsLayout {
-        /// The width asked for.
+        /// The requested width.
         w: u32,
     },
-    /// Zero data blocks, or more blocks than the field or the family can tell apart.
+    /// Zero data blocks, or more blocks than the field or the family has points for.
     #[error(
         "{family} over GF(2^{w}) takes 1 or more data blocks and at most {limit} blocks in all, not {k}+{m}"
     )]
@@ -25,23 +25,23 @@ pub enum Error {
         family: &'static str,
         /// Width of the field.
         w: u32,
-        /// Data blocks asked for.
+        /// Requested data blocks.
         k: usize,
-        /// Redundancy blocks asked for.
+        /// Requested redundancy blocks.
         m: usize,
         /// The largest k + m.
         limit: usize,
     },
-    /// More redundancy than the family can give and still survive any m losses.
+    /// More redundancy than the family supports while any m losses can be repaired.
     #[error(
         "{family} guarantees recovery for at most {limit} redundancy blocks beside {k} data blocks, not {m}"
     )]
     TooMuchRedundancy {
         /// Name of the code family.
         family: &'static str,
-        /// Data blocks asked for.
+        /// Requested data blocks.
         k: usize,
-        /// Redundancy blocks asked for.
+        /// Requested redundancy blocks.
         m: usize,
         /// The largest m for this k.
         limit: usize,
@@ -53,11 +53,11 @@ pub enum Error {
         family: &'static str,
         /// The width it is defined for.
         defined: u32,
-        /// The width asked for.
+        /// The requested width.
         w: u32,
     },
-    /// A reconstruction of RAID-Z was asked of another code.
-    #[error("{code} is no raidz code")]
+    /// A RAID-Z reconstruction was requested for another code.
+    #[error("{code} is not a raidz code")]
     NotRaidZ {
         /// The code given.
         code: String,
@@ -65,71 +65,71 @@ pub enum Error {
     /// A matrix of this size would not fit in memory or time.
     #[error("a matrix of {rows} x {columns} is over the limit of {limit} coefficients")]
     MatrixTooLarge {
-        /// Rows asked for.
+        /// Requested rows.
         rows: usize,
-        /// Columns asked for.
+        /// Requested columns.
         columns: usize,
         /// Largest number of coefficients.
         limit: usize,
     },
-    /// A search for light rows that would take too long.
-    #[error("cauchy-good weighs k·k·m scalings: {k}+{m} is over the limit of {limit}; use cauchy")]
+    /// A search for rows with few ones that would take too long.
+    #[error("cauchy-good evaluates k·k·m scalings: {k}+{m} is over the limit of {limit}; use cauchy")]
     SearchTooLarge {
-        /// Data blocks asked for.
+        /// Requested data blocks.
         k: usize,
-        /// Redundancy blocks asked for.
+        /// Requested redundancy blocks.
         m: usize,
         /// Most scalings.
         limit: usize,
     },
-    /// A packet must hold something and w packets of it must be addressable.
+    /// A packet size of zero or above the limit.
     #[error("packet size {bytes} is out of range: 1 to {limit} bytes")]
     PacketOutOfRange {
-        /// Bytes per packet asked for.
+        /// Requested bytes per packet.
         bytes: usize,
         /// Largest packet.
         limit: usize,
     },
-    /// A code identity that cannot be read.
+    /// A code identity that cannot be parsed.
     #[error(
-        "'{text}' is no code: {reason}; write for example 10+4, cauchy:6+3:w16 or cauchy-good:10+4:w4:packets=2048"
+        "'{text}' is not a code: {reason}; write for example 10+4, cauchy:6+3:w16 or cauchy-good:10+4:w4:packets=2048"
     )]
     BadCode {
-        /// What was given.
+        /// The text.
         text: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
-    /// Fewer survivors than data blocks.
+    /// Fewer surviving blocks than data blocks.
     #[error("{have} blocks survive, {need} are needed")]
     NotEnoughBlocks {
-        /// How many are needed (k).
+        /// Blocks needed (k).
         need: usize,
-        /// How many there are.
+        /// Blocks available.
         have: usize,
     },
     /// A column that the code does not have.
     #[error("column {column} does not exist: the code has columns 0 to {last}")]
     NoSuchColumn {
-        /// The column named.
+        /// The column.
         column: usize,
         /// The highest column.
         last: usize,
     },
-    /// A data column was named where redundancy is meant, or the other way round.
-    #[error("column {column} is a {is} column, a {wanted} column is wanted")]
+    /// A data column where a redundancy column is expected, or the reverse.
+    #[error("column {column} is a {is} column, a {wanted} column is expected")]
     WrongKindOfColumn {
-        /// The column named.
+        /// The column.
         column: usize,
-        /// What it is.
+        /// Its kind.
         is: &'static str,
-        /// What is wanted.
+        /// The expected kind.
         wanted: &'static str,
     },
     /// The same column twice in one list.
-    #[error("column {column} is named twice")]
+    #[error("column {column} is listed twice")]
     ColumnTwice {
-        /// The column named twice.
+        /// The column.
         column: usize,
     },
     /// A column that is both lost and surviving.
@@ -146,21 +146,21 @@ pub enum Error {
         /// Its rank.
         rank: usize,
     },
-    /// Matrices or vectors whose sizes do not fit each other.
-    #[error("sizes do not fit: {left} beside {right}")]
+    /// Matrices or vectors of incompatible sizes.
+    #[error("sizes do not match: {left} and {right}")]
     SizeMismatch {
         /// Size on the left.
         left: usize,
         /// Size on the right.
         right: usize,
     },
-    /// Two points of a Cauchy matrix that must differ do not.
-    #[error("the point {at:#x} of a Cauchy matrix is taken twice")]
+    /// Two points of a Cauchy matrix that must differ are equal.
+    #[error("the point {at:#x} occurs twice in a Cauchy matrix")]
     PointTwice {
         /// The point.
         at: u64,
     },
-    /// A matrix without coefficients, where some are needed.
+    /// A matrix without coefficients.
     #[error("a matrix of {rows} x {columns} has no coefficients")]
     EmptyMatrix {
         /// Rows given.
@@ -168,8 +168,8 @@ pub enum Error {
         /// Columns given.
         columns: usize,
     },
-    /// A coefficient or component that is no element of the field.
-    #[error("{value:#x} is no element of GF(2^{w})")]
+    /// A coefficient or component that is not an element of the field.
+    #[error("{value:#x} is not an element of GF(2^{w})")]
     NotAnElement {
         /// The value.
         value: u64,
@@ -191,22 +191,22 @@ pub enum Error {
     /// Buffers of different lengths.
     #[error("buffer {index} (inputs first) has {len} bytes, the first has {want}")]
     BufferLength {
-        /// Which buffer, inputs counted first.
+        /// Index of the buffer, inputs first.
         index: usize,
         /// Its length.
         len: usize,
         /// The length of the first.
         want: usize,
     },
-    /// A length that does not hold whole symbols or whole packets.
-    #[error("{len} bytes are no multiple of {granule}, the smallest unit of this layout")]
+    /// A length that is not a multiple of the symbol or of the group of packets.
+    #[error("{len} bytes are not a multiple of {granule}, the smallest unit of this layout")]
     BufferGranule {
         /// The length given.
         len: usize,
-        /// What it must be a multiple of.
+        /// The unit.
         granule: usize,
     },
-    /// A block with more symbols than the weights of its signature can tell apart.
+    /// A block with more symbols than its signature has distinct weights for.
     #[error("a signature over GF(2^{w}) covers at most {limit} symbols, the block has {symbols}")]
     BlockTooLong {
         /// Width of the signature's field.
@@ -216,26 +216,26 @@ pub enum Error {
         /// Most symbols allowed.
         limit: u64,
     },
-    /// Signatures over a field that has none.
+    /// Signatures over a field that does not support them.
     #[error("signatures of this kind have w = {widths}, not {w}")]
     NoSignatures {
-        /// The widths there are.
+        /// The supported widths.
         widths: &'static str,
-        /// The width asked for.
+        /// The requested width.
         w: u32,
     },
-    /// A signature of no components, or of more than there are weights for.
+    /// A number of signature components outside the supported range.
     #[error("a signature has 1 to {limit} components, not {components}")]
     ComponentsOutOfRange {
-        /// Components asked for.
+        /// Requested components.
         components: usize,
         /// Most components.
         limit: usize,
     },
-    /// A kernel name that the table does not have.
+    /// An unknown kernel name.
     #[error("no kernel '{name}'; this build has: {known}")]
     UnknownKernel {
-        /// The name asked for.
+        /// The requested name.
         name: String,
         /// The names in the table.
         known: String,
@@ -243,23 +243,23 @@ pub enum Error {
     /// A kernel that this CPU cannot run.
     #[error("this CPU cannot run the kernel '{name}'; it can run: {supported}")]
     UnsupportedKernel {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The names that would work.
+        /// The supported names.
         supported: String,
     },
-    /// A pool of worker threads that cannot be had.
+    /// A pool of worker threads could not be created.
     #[error("cannot start {threads} threads: {reason}")]
     Threads {
-        /// Threads asked for.
+        /// Requested threads.
         threads: usize,
-        /// What the system said.
+        /// The error of the operating system.
         reason: String,
     },
-    /// A back end that is no CPU could not do its work.
+    /// A device back end failed.
     #[error("{reason}")]
     Device {
-        /// What it said.
+        /// Its error message.
         reason: String,
     },
 }

@@ -1,17 +1,17 @@
 //! The fields GF(2^w): polynomials over GF(2) modulo one primitive polynomial of degree w.
 //!
-//! An element is a `u64` below 2^w whose bit i is the coefficient of x^i; addition is XOR.
-//! There are four ways to multiply, and the tests hold them against each other:
+//! An element is a `u64` below 2^w whose bit i is the coefficient of x^i; addition is XOR. There are four
+//! multiplication methods, which the tests compare with each other:
 //!
 //! | where | method | used for |
 //! | --- | --- | --- |
-//! | [`mod@reference`] | shift and add | the truth |
+//! | [`mod@reference`] | shift and add | reference |
 //! | [`barrett`] | carry-less product, Barrett reduction | w > 16 |
 //! | [`tables`] | logarithms | w <= 16 |
 //! | [`tables`] | full table (w <= 8), split tables | comparison, kernels |
 //!
-//! [`Field::mul`] takes the fastest of them for its width. It and its neighbours take elements ([`Field::contains`]); what is
-//! none makes them panic, or gives some element.
+//! [`Field::mul`] uses the fastest method for its width. Arguments must be elements ([`Field::contains`]); other
+//! numbers cause a panic or a meaningless result.
 
 pub mod barrett;
 pub mod reference;
@@ -24,15 +24,15 @@ use tables::LogTables;
 
 /// A field GF(2^w), w = 2 to 16, 32 or 64.
 ///
-/// Its arithmetic takes elements ([`contains`](Field::contains)). A number that is none may end in a panic or in a number that means
-/// nothing, so what comes from elsewhere is checked first; matrices do so ([`Matrix::from_fn`](crate::matrix::Matrix::from_fn)).
+/// Its arithmetic takes elements ([`contains`](Field::contains)). Any other number may cause a panic or a meaningless
+/// result, so untrusted values are checked first; matrices do so ([`Matrix::from_fn`](crate::matrix::Matrix::from_fn)).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Field {
     w: u8,
 }
 
-/// The polynomials without their leading term x^w, for w = 2..=16. All are primitive, so x
-/// generates the multiplicative group; they are those that Jerasure and ISA-L use.
+/// The polynomials without their leading term x^w, for w = 2..=16. All are primitive, so x generates the multiplicative
+/// group. Jerasure and ISA-L use the same ones.
 const SMALL_POLYNOMIALS: [u64; 15] =
     [0x3, 0x3, 0x3, 0x5, 0x3, 0x9, 0x1d, 0x11, 0x9, 0x5, 0x53, 0x1b, 0x443, 0x3, 0x100b];
 
@@ -48,13 +48,13 @@ impl Field {
     /// GF(2^64) modulo x^64 + x^4 + x^3 + x + 1.
     pub const GF64: Field = Field { w: 64 };
 
-    /// The fields whose symbols pack into bytes and so have a words layout.
+    /// The fields whose symbols fill whole bytes and so have a words layout.
     pub const WORDS: [Field; 5] = [Self::GF4, Self::GF8, Self::GF16, Self::GF32, Self::GF64];
 
     /// The field of 2^w elements.
     ///
     /// # Errors
-    /// [`Error::UnknownField`] for a width without a polynomial here.
+    /// [`Error::UnknownField`] for an unsupported width.
     pub const fn new(w: u32) -> Result<Field, Error> {
         match w {
             2..=16 | 32 | 64 => Ok(Field { w: w as u8 }),
@@ -62,7 +62,7 @@ impl Field {
         }
     }
 
-    /// Every field there is, from narrow to wide.
+    /// All supported fields, from narrow to wide.
     pub fn all() -> impl Iterator<Item = Field> {
         (2..=16).chain([32, 64]).map(|w| Field { w })
     }
@@ -87,7 +87,7 @@ impl Field {
         u64::MAX >> (64 - self.w as u32)
     }
 
-    /// Number of elements, as far as a `usize` counts them.
+    /// Number of elements, saturated to `usize::MAX`.
     pub fn order(self) -> usize {
         1usize.checked_shl(self.w()).unwrap_or(usize::MAX)
     }
@@ -96,7 +96,7 @@ impl Field {
     /// (w = 4: two symbols in one byte).
     ///
     /// # Errors
-    /// [`Error::NoWordsLayout`] for widths that fill no byte.
+    /// [`Error::NoWordsLayout`] for widths that do not fill whole bytes.
     pub const fn word_bytes(self) -> Result<usize, Error> {
         match self.w {
             4 | 8 => Ok(1),
@@ -105,12 +105,12 @@ impl Field {
         }
     }
 
-    /// Whether `a` is an element.
+    /// True if `a` is an element.
     pub const fn contains(self, a: u64) -> bool {
         a <= self.mask()
     }
 
-    /// Refuses what is no element.
+    /// Returns an error for a number that is not an element.
     pub(crate) const fn check(self, value: u64) -> Result<(), Error> {
         match self.contains(value) {
             true => Ok(()),
@@ -126,7 +126,7 @@ impl Field {
         }
     }
 
-    /// Product of many elements; of none, 1.
+    /// Product of elements; 1 for an empty list.
     pub fn product(self, elements: impl IntoIterator<Item = u64>) -> u64 {
         match LogTables::of(self) {
             Some(tables) => tables.product(elements),
@@ -134,8 +134,8 @@ impl Field {
         }
     }
 
-    /// Adds `factor` times each element of `from` to the one of `to`. Quicker than product by product, since what
-    /// depends on the field and the factor is looked up once.
+    /// Adds `factor` times each element of `from` to the element of `to` at the same index. Faster than single
+    /// products, since lookups that depend on the field and the factor are done once.
     pub fn add_multiple(self, to: &mut [u64], from: &[u64], factor: u64) {
         match LogTables::of(self) {
             _ if factor == 0 => {}

@@ -1,6 +1,5 @@
-//! Matrices over GF(2^w): products, inverses, rank. What codes put into them is in `generators`,
-//! their expansion to bits in [`bits`],
-//! those that are known by their points in [`cauchy`], where such points lie in [`cosets`].
+//! Matrices over GF(2^w): products, inverses, rank. Submodules: `generators` (matrices of code families), [`bits`]
+//! (expansion to bit matrices), [`cauchy`] (Cauchy matrices stored by their points), [`cosets`] (cosets of the points).
 
 pub(crate) mod additive;
 pub mod bits;
@@ -13,10 +12,10 @@ use crate::error::Error;
 use crate::field::Field;
 use std::fmt;
 
-/// Most coefficients of one matrix (128 MiB of them): above this a request is hostile or a mistake.
+/// Limit of the coefficients of one matrix (128 MiB): a larger request is hostile or a mistake.
 pub const MAX_COEFFICIENTS: usize = 1 << 24;
 
-/// A dense matrix over one field, row by row.
+/// A dense matrix over one field, stored row by row.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Matrix {
     field: Field,
@@ -29,7 +28,7 @@ impl Matrix {
     /// The matrix whose coefficient at (row, column) is `value(row, column)`.
     ///
     /// # Errors
-    /// [`Error::MatrixTooLarge`], and [`Error::NotAnElement`] where `value` leaves the field.
+    /// [`Error::MatrixTooLarge`], and [`Error::NotAnElement`] if `value` returns no element of the field.
     pub fn from_fn(
         field: Field,
         rows: usize,
@@ -47,7 +46,7 @@ impl Matrix {
         Ok(Matrix { field, rows, columns, coefficients })
     }
 
-    /// All zero, to be filled.
+    /// A zero matrix.
     pub(crate) fn zero(field: Field, rows: usize, columns: usize) -> Result<Matrix, Error> {
         let size = checked_size(rows, columns)?;
         Ok(Matrix { field, rows, columns, coefficients: vec![0; size] })
@@ -79,7 +78,7 @@ impl Matrix {
     /// The coefficient at (row, column).
     ///
     /// # Panics
-    /// Where there is no such row or column.
+    /// The row or column does not exist.
     pub fn at(&self, row: usize, column: usize) -> u64 {
         self.row(row)[column]
     }
@@ -87,12 +86,12 @@ impl Matrix {
     /// One row.
     ///
     /// # Panics
-    /// Where there is no such row.
+    /// The row does not exist.
     pub fn row(&self, row: usize) -> &[u64] {
         &self.coefficients[row * self.columns..][..self.columns]
     }
 
-    /// One row, to be changed; what is put there must be of the field.
+    /// One row, mutable; values written there must be elements of the field.
     pub(crate) fn row_mut(&mut self, row: usize) -> &mut [u64] {
         &mut self.coefficients[row * self.columns..][..self.columns]
     }
@@ -103,7 +102,7 @@ impl Matrix {
     /// [`Error::MatrixTooLarge`].
     ///
     /// # Panics
-    /// Where there is no such row or column.
+    /// The row or column does not exist.
     pub fn select(&self, rows: &[usize], columns: &[usize]) -> Result<Matrix, Error> {
         Matrix::from_fn(self.field, rows.len(), columns.len(), |row, column| {
             self.at(rows[row], columns[column])
@@ -113,7 +112,8 @@ impl Matrix {
     /// The matrix product `self · right`.
     ///
     /// # Errors
-    /// [`Error::SizeMismatch`] where the inner sizes differ, [`Error::WrongField`] where the fields do, [`Error::MatrixTooLarge`].
+    /// [`Error::SizeMismatch`] for different inner sizes, [`Error::WrongField`] for different fields,
+    /// [`Error::MatrixTooLarge`].
     pub fn mul(&self, right: &Matrix) -> Result<Matrix, Error> {
         if self.field != right.field {
             let (defined, w) = (self.field.w(), right.field.w());
@@ -131,7 +131,7 @@ impl Matrix {
         Ok(product)
     }
 
-    /// Whether it is square, with ones on the diagonal and zeros elsewhere.
+    /// True for a square matrix with ones on the diagonal and zeros elsewhere.
     pub fn is_identity(&self) -> bool {
         let is_unit = |row: usize| self.row(row).iter().enumerate().all(|(i, &a)| a == u64::from(i == row));
         self.rows == self.columns && (0..self.rows).all(is_unit)
@@ -140,7 +140,7 @@ impl Matrix {
     /// The product with a column vector.
     ///
     /// # Errors
-    /// [`Error::SizeMismatch`] where the vector has another length than a row, [`Error::NotAnElement`].
+    /// [`Error::SizeMismatch`] if the vector is not as long as a row, [`Error::NotAnElement`].
     pub fn mul_vector(&self, vector: &[u64]) -> Result<Vec<u64>, Error> {
         if self.columns != vector.len() {
             return Err(Error::SizeMismatch { left: self.columns, right: vector.len() });
@@ -153,7 +153,7 @@ impl Matrix {
     /// The inverse, by Gauss-Jordan elimination.
     ///
     /// # Errors
-    /// [`Error::SizeMismatch`] where it is not square, [`Error::Singular`] with the rank found.
+    /// [`Error::SizeMismatch`] if it is not square, [`Error::Singular`] with the rank.
     pub fn inverse(&self) -> Result<Matrix, Error> {
         if self.rows != self.columns {
             return Err(Error::SizeMismatch { left: self.rows, right: self.columns });
@@ -169,7 +169,7 @@ impl Matrix {
         self.clone().eliminate(None)
     }
 
-    /// Brings `self` to reduced row echelon form, does the same to `beside`, returns the rank.
+    /// Brings `self` to reduced row echelon form, applies the same operations to `beside`, returns the rank.
     fn eliminate(&mut self, mut beside: Option<&mut Matrix>) -> usize {
         let field = self.field;
         let mut rank = 0;

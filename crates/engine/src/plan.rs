@@ -1,11 +1,12 @@
-//! Everything is a plan: a matrix that turns some blocks of a stripe into others.
+//! Plans: a matrix that maps some blocks of a stripe to others.
 //!
-//! Encoding, repair, update and partial products differ only in their matrix and in which columns go
-//! in and come out. A back end compiles a plan once and runs it over any buffers.
+//! Encoding, repair, update and partial products differ only in their matrix and in their input and output columns. A
+//! back end compiles a plan once and runs it over any buffers.
 
-use crate::code::{Code, Layout};
+use crate::code::Code;
 use crate::error::Error;
 use crate::field::Field;
+use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::matrix::cauchy::CauchyForm;
 use crate::matrix::coefficients::Coefficients;
@@ -16,12 +17,12 @@ pub use structure::Structure;
 mod repair;
 mod structure;
 
-/// What happens to the bytes that an output buffer holds before.
+/// Treatment of the previous content of output buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// They are replaced.
+    /// It is overwritten.
     Write,
-    /// The result is added (XORed) to them.
+    /// The result is added (XOR) to it.
     Add,
 }
 
@@ -34,18 +35,17 @@ pub struct Plan {
     inputs: Vec<usize>,
     outputs: Vec<usize>,
     mode: Mode,
-    /// Follows from layout and field; every call asks for it.
+    /// Derived from layout and field; stored because every call needs it.
     granule: usize,
-    /// Shared, since kernels keep their plans.
+    /// Shared between clones, since kernels keep their plans.
     structure: Option<Arc<Structure>>,
 }
 
 impl Plan {
-    /// A plan that applies `matrix` to blocks that belong to no code; inputs and outputs are
-    /// numbered from 0.
+    /// A plan that applies `matrix` to blocks without a code; inputs and outputs are numbered from 0.
     ///
     /// # Errors
-    /// A layout that the matrix's field does not have.
+    /// A layout that the matrix's field does not support.
     pub fn new(matrix: Matrix, layout: Layout, mode: Mode) -> Result<Plan, Error> {
         let granule = layout.granule(matrix.field())?;
         let (inputs, outputs) = ((0..matrix.columns()).collect(), (0..matrix.rows()).collect());
@@ -61,31 +61,31 @@ impl Plan {
         Plan::new(Matrix::from_fn(field, 1, 1, |_, _| constant)?, Layout::Words, mode)
     }
 
-    /// The difference of two blocks, which is also their sum: what an update plan takes.
+    /// The difference of two blocks, which equals their sum: the input of an update plan.
     pub fn difference() -> Plan {
         let sum = Matrix::from_fn(Field::GF8, 1, 2, |_, _| 1);
         let plan = sum.and_then(|sum| Plan::new(sum, Layout::Words, Mode::Write));
         plan.expect("GF(2^8) has a one and a words layout")
     }
 
-    /// The matrix: one row per output, one column per input. Most plans hold it; for those that are known by their points alone it is made when
-    /// it is first asked for.
+    /// The matrix: one row per output, one column per input. Most plans store it; for plans stored by their points it
+    /// is computed on the first call.
     ///
     /// # Errors
-    /// [`Error::MatrixTooLarge`], for plans that are known by their points alone.
+    /// [`Error::MatrixTooLarge`], for plans stored by their points.
     pub fn matrix(&self) -> Result<&Matrix, Error> {
         self.coefficients.matrix()
     }
 
-    /// One coefficient, whether there is a matrix or not.
+    /// One coefficient, without computing the matrix.
     ///
     /// # Panics
-    /// Where there is no such input or output.
+    /// The input or output does not exist.
     pub fn coefficient(&self, output: usize, input: usize) -> u64 {
         self.coefficients.at(output, input)
     }
 
-    /// The matrix as one Cauchy matrix, where it is known to be one.
+    /// The matrix as one Cauchy matrix, if it is known to be one.
     pub fn points(&self) -> Option<&CauchyForm> {
         let of_structure = || {
             let Structure { cauchy, added, exchanged, .. } = self.structure()?;
@@ -99,27 +99,27 @@ impl Plan {
         self.coefficients.field()
     }
 
-    /// How symbols lie in the blocks.
+    /// The layout of symbols in the blocks.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// The columns of the stripe that go in, in the order of the input buffers.
+    /// The input columns of the stripe, in the order of the input buffers.
     pub fn inputs(&self) -> &[usize] {
         &self.inputs
     }
 
-    /// The columns of the stripe that come out, in the order of the output buffers.
+    /// The output columns of the stripe, in the order of the output buffers.
     pub fn outputs(&self) -> &[usize] {
         &self.outputs
     }
 
-    /// Whether outputs are replaced or added to.
+    /// The treatment of outputs.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// How the matrix factors, where that is known.
+    /// The factors of the matrix, if known.
     pub fn structure(&self) -> Option<&Structure> {
         self.structure.as_deref()
     }
@@ -136,17 +136,17 @@ impl Plan {
     #[inline]
     pub fn check_buffers(&self, inputs: &[&[u8]], outputs: &[&mut [u8]]) -> Result<usize, Error> {
         let want = common_length(inputs, outputs);
-        // Two plain loops for the usual case: a call with small buffers takes no longer than what stands before it.
+        // Two plain loops for the valid case: for small buffers these checks are a large part of the call.
         let fit = inputs.len() == self.inputs.len()
             && outputs.len() == self.outputs.len()
             && inputs.iter().all(|b| b.len() == want)
             && outputs.iter().all(|b| b.len() == want)
-            // Packets in one group are common, and a division takes as long as some lines of a block.
+            // Blocks of one group of packets are common, and a division costs as much as coding some cache lines.
             && (self.granule <= 1 || want == self.granule || want.is_multiple_of(self.granule));
         if fit { Ok(want) } else { Err(self.misfit(inputs, outputs)) }
     }
 
-    /// What is wrong with buffers that do not fit.
+    /// The error for buffers that do not fit.
     #[cold]
     fn misfit(&self, inputs: &[&[u8]], outputs: &[&mut [u8]]) -> Error {
         let (want_inputs, want_outputs) = (self.inputs.len(), self.outputs.len());
@@ -163,7 +163,7 @@ impl Plan {
     }
 }
 
-/// The length of the first buffer, which all have if they fit; 0 without buffers.
+/// The length of the first buffer; 0 without buffers.
 fn common_length(inputs: &[&[u8]], outputs: &[&mut [u8]]) -> usize {
     inputs.first().map(|b| b.len()).or(outputs.first().map(|b| b.len())).unwrap_or(0)
 }
@@ -182,7 +182,7 @@ impl Code {
     /// Only the given redundancy columns, from all data.
     ///
     /// # Errors
-    /// A column that is no redundancy column or named twice.
+    /// A column that is not a redundancy column, or listed twice.
     pub fn encode_columns_plan(&self, columns: &[usize]) -> Result<Plan, Error> {
         self.check_columns(columns, Some(Kind::Redundancy))?;
         let rows: Vec<usize> = columns.iter().map(|column| column - self.k()).collect();
@@ -194,13 +194,13 @@ impl Code {
     /// Data blocks are preferred, then redundancy with the simplest coefficients.
     ///
     /// # Errors
-    /// [`Error::NotEnoughBlocks`] with the numbers, or columns that make no sense.
+    /// [`Error::NotEnoughBlocks`] with the numbers, or invalid columns.
     pub fn repair_plan(&self, lost: &[usize], surviving: &[usize]) -> Result<Plan, Error> {
         self.repair_plan_by_cost(lost, surviving, |_| 0)
     }
 
-    /// As [`repair_plan`](Code::repair_plan), from the k survivors whose `cost` is least: a far or
-    /// slow target costs more than a near one. Equal costs are decided as there.
+    /// As [`repair_plan`](Code::repair_plan), from the k surviving columns with the lowest `cost`, such as the latency
+    /// of a target. Ties are resolved as there.
     ///
     /// # Errors
     /// As there.
@@ -228,8 +228,8 @@ impl Code {
         self.plan_from(lost, ranked)
     }
 
-    /// How much work a column is as a source: none for data, for redundancy the number of
-    /// coefficients that are not 1, each a multiplication. Where no matrix is held there are none to be counted, and few are 1.
+    /// Cost of a column as a source: none for data; for redundancy the number of coefficients other than 1, each a
+    /// multiplication. Without a stored matrix all are assumed to be other than 1.
     fn own_cost(&self, column: usize) -> usize {
         match (column.checked_sub(self.k()), self.held_redundancy()) {
             (None, _) => 0,
@@ -238,18 +238,19 @@ impl Code {
         }
     }
 
-    /// The plan that makes `wanted` of exactly the k columns `sources`, which are sorted and of which none is wanted.
+    /// The plan that computes `wanted` from exactly the k columns `sources`, which are sorted and disjoint from
+    /// `wanted`.
     fn plan_from(&self, wanted: &[usize], sources: Vec<usize>) -> Result<Plan, Error> {
         let repair = Repair::new(self, wanted, &sources);
         let coefficients = repair.coefficients()?;
-        // A source that contributes to nothing need not be read.
+        // A source without a non-zero coefficient need not be read.
         let is_used = |&j: &usize| (0..wanted.len()).any(|i| coefficients.at(i, j) != 0);
         if (0..sources.len()).all(|j| is_used(&j)) {
             let structure = repair.structure(&coefficients)?;
             return Ok(self.plan(coefficients, sources, wanted.to_vec(), Mode::Write, structure));
         }
-        // In an MDS code every block depends on each of any k others, so nothing is wanted here, and there is
-        // nothing to factor.
+        // In an MDS code every block depends on each of any k others, so `wanted` is empty here, and there is nothing
+        // to factor.
         let used: Vec<usize> = (0..sources.len()).filter(is_used).collect();
         let all: Vec<usize> = (0..wanted.len()).collect();
         let inputs = used.iter().map(|&j| sources[j]).collect();
@@ -257,20 +258,20 @@ impl Code {
         Ok(self.plan(matrix, inputs, wanted.to_vec(), Mode::Write, None))
     }
 
-    /// Adds to all redundancy what a change of the given data columns means; the inputs are the
-    /// differences of old and new blocks ([`Plan::difference`]).
+    /// Updates all redundancy for a change of the given data columns; the inputs are the differences of old and new
+    /// blocks ([`Plan::difference`]).
     ///
     /// # Errors
-    /// A column that is no data column or named twice.
+    /// A column that is not a data column, or listed twice.
     pub fn update_plan(&self, changed: &[usize]) -> Result<Plan, Error> {
         self.products_plan(changed, Mode::Add)
     }
 
-    /// The products of one data block with its column of the matrix: the share of one block in all
-    /// redundancy, to be summed elsewhere (thesis 2.3.2).
+    /// The products of one data block with its column of the matrix: its contribution to all redundancy, to be summed
+    /// elsewhere (thesis 2.3.2).
     ///
     /// # Errors
-    /// A column that is no data column.
+    /// A column that is not a data column.
     pub fn partial_plan(&self, column: usize) -> Result<Plan, Error> {
         self.products_plan(&[column], Mode::Write)
     }
@@ -295,7 +296,7 @@ impl Code {
             (None, Some(points)) => Coefficients::of_points(self.field(), self.layout(), points.clone())?,
             _ => Coefficients::Held(self.redundancy()?.select(rows, &data)?),
         };
-        // Points that stand for the matrix are all that there is to say.
+        // Coefficients stored by points need no further structure.
         let structure = points.filter(|_| coefficients.points().is_none()).map(Structure::plain);
         Ok(self.plan(coefficients, data, outputs, mode, structure))
     }
@@ -312,8 +313,8 @@ impl Code {
         Plan { layout, coefficients, inputs, outputs, mode, granule, structure }
     }
 
-    /// Columns must exist, be of the wanted kind and be named once. Returns for every column of the code whether it
-    /// is named.
+    /// Checks that columns exist, are of the `wanted` kind and occur once. Returns for every column of the code whether
+    /// it is listed.
     pub(crate) fn check_columns(&self, columns: &[usize], wanted: Option<Kind>) -> Result<Vec<bool>, Error> {
         let mut named = vec![false; self.blocks()];
         for &column in columns {
@@ -332,7 +333,7 @@ impl Code {
     }
 }
 
-/// What a column holds.
+/// Kind of a column.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Data,

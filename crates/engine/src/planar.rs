@@ -1,25 +1,25 @@
-//! Regions in the planar layout: the bytes of symbols apart.
+//! Products of blocks in the planar layout, where each byte of the symbols has a separate plane.
 //!
-//! A block of GF(2^w) with symbols of B bytes has B planes of equal length, one after the other: byte b of symbol i is byte i of
-//! plane b. A product is then B x B byte maps between planes, and nothing has to be gathered or scattered as in the words
-//! layout, where the bytes of a symbol are neighbours. [`Planar`] multiplies, multiplies and adds, and forms dot products, by any
-//! matrix. Blocks that others will read keep the words layout; this is for those who hold their data for many products.
+//! A block of GF(2^w) with symbols of B bytes has B planes of equal length, one after the other: byte b of symbol i is
+//! byte i of plane b. A product is then B x B byte maps between planes, without the gathering and scattering of the
+//! words layout, where the bytes of a symbol are adjacent. [`Planar`] multiplies, multiplies and adds, and computes dot
+//! products, by any matrix. Stored blocks use the words layout; the planar layout is for data that is kept in memory
+//! for many products.
 
-use crate::engine::Engine;
 use crate::error::Error;
-use crate::kernel::{Kernel, Threads};
+use crate::kernel::{Kernel, KernelSet, Threads};
 use crate::matrix::Matrix;
 use crate::plan::Mode;
 use std::array;
 use std::sync::Arc;
 
-/// Byte maps of the largest matrix.
+/// Largest matrix, in byte maps.
 const MAX_BYTE_MAPS: usize = 4096;
 
-/// Planes whose list is short: those of a symbol of the largest field.
+/// Planes whose list fits on the stack: those of a symbol of the largest field.
 const FEW_PLANES: usize = 8;
 
-/// A matrix ready to be multiplied by blocks in the planar layout.
+/// A matrix compiled for blocks in the planar layout.
 pub struct Planar {
     kernel: Box<dyn Kernel>,
     threads: Arc<Threads>,
@@ -29,7 +29,12 @@ pub struct Planar {
 }
 
 impl Planar {
-    pub(crate) fn new(engine: &Engine, matrix: &Matrix, mode: Mode) -> Result<Planar, Error> {
+    pub(crate) fn new(
+        kernels: &KernelSet,
+        threads: Arc<Threads>,
+        matrix: &Matrix,
+        mode: Mode,
+    ) -> Result<Planar, Error> {
         let symbol_bytes = matrix.field().word_bytes()?;
         let (inputs, outputs) = (matrix.columns(), matrix.rows());
         let too_large = || Error::MatrixTooLarge {
@@ -43,21 +48,22 @@ impl Planar {
         if inputs * outputs * symbol_bytes * symbol_bytes > MAX_BYTE_MAPS {
             return Err(too_large());
         }
-        let kernel = engine.row().compile_planar(matrix, mode)?.ok_or_else(too_large)?;
-        Ok(Planar { kernel, threads: engine.pool().clone(), inputs, outputs, symbol_bytes })
+        let kernel = kernels.compile_planar(matrix, mode)?.ok_or_else(too_large)?;
+        Ok(Planar { kernel, threads, inputs, outputs, symbol_bytes })
     }
 
     /// The matrix times `inputs`, written to `outputs` or added to them; blocks in the order of columns and rows.
     ///
     /// # Errors
-    /// Buffers whose number or length does not fit; nothing is written then.
+    /// A wrong number or length of buffers; nothing is written then.
     pub fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
         let len = inputs.first().map_or(0, |input| input.len());
         let fit = inputs.len() == self.inputs
             && outputs.len() == self.outputs
             && inputs.iter().all(|input| input.len() == len)
             && outputs.iter().all(|output| output.len() == len)
-            // Symbols of 1, 2, 4 or 8 bytes: a division would take as long as some lines of a block.
+            // Symbols have 1, 2, 4 or 8 bytes: a mask avoids a division, which costs as much as coding some cache
+            // lines.
             && len & (self.symbol_bytes - 1) == 0;
         if !fit {
             return Err(self.misfit(inputs, outputs));
@@ -75,7 +81,7 @@ impl Planar {
         }
     }
 
-    /// One block times a constant, symbols of `B` bytes: the lists of planes have known lengths, which small calls notice.
+    /// One block times a constant, symbols of `B` bytes: constant list lengths matter for small calls.
     fn run_single<const B: usize>(&self, input: &[u8], output: &mut [u8], plane: usize) -> Result<(), Error> {
         let inputs: [&[u8]; B] = array::from_fn(|byte| &input[byte * plane..][..plane]);
         let mut rest = output;
@@ -84,7 +90,7 @@ impl Planar {
         self.threads.run(&*self.kernel, 1, &inputs, &mut outputs)
     }
 
-    /// Blocks of any number, by their planes.
+    /// Any number of blocks, by their planes.
     #[inline(never)]
     fn run_all(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], plane: usize) -> Result<(), Error> {
         let (mut blocks, mut rest) = (inputs.iter(), &[][..]);
@@ -108,7 +114,7 @@ impl Planar {
         })
     }
 
-    /// What is wrong with blocks that do not fit.
+    /// The error for blocks that do not fit.
     #[cold]
     fn misfit(&self, inputs: &[&[u8]], outputs: &[&mut [u8]]) -> Error {
         if inputs.len() != self.inputs || outputs.len() != self.outputs {
@@ -128,7 +134,7 @@ impl Planar {
     }
 }
 
-/// Calls `work` with the `count` items as a list; a short one takes no allocation, which small calls would notice.
+/// Calls `work` with a list of `count` items; a short list is on the stack, which matters for small calls.
 fn with_list<T: Default, R>(
     count: usize,
     items: impl Iterator<Item = T>,
@@ -153,11 +159,12 @@ impl std::fmt::Debug for Planar {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::Random;
+    use crate::conformance::TestRng;
+    use crate::engine::Engine;
     use crate::field::Field;
-    use crate::kernel::rows;
+    use crate::kernel::kernel_sets;
 
-    /// What the definition says, symbol by symbol.
+    /// Computes the product by definition, symbol by symbol.
     fn expected(matrix: &Matrix, mode: Mode, inputs: &[Vec<u8>], outputs: &mut [Vec<u8>]) {
         let (field, bytes) = (matrix.field(), matrix.field().word_bytes().unwrap());
         let plane = inputs[0].len() / bytes;
@@ -180,11 +187,11 @@ mod tests {
     }
 
     #[test]
-    fn products_sums_and_dot_products_on_every_row_of_kernels() {
-        let mut random = Random(0x706c_616e);
-        for row in rows().iter().filter(|row| row.supported()) {
+    fn products_sums_and_dot_products_on_every_kernel_set() {
+        let mut random = TestRng(0x706c_616e);
+        for row in kernel_sets().iter().filter(|row| row.supported()) {
             for threads in [1, 2] {
-                let engine = Engine::with_row(row, threads).unwrap();
+                let engine = Engine::with_kernel_set(row, threads).unwrap();
                 for field in [Field::GF4, Field::GF8, Field::GF16, Field::GF32, Field::GF64] {
                     let bytes = field.word_bytes().unwrap();
                     for (rows, columns, symbols) in [
@@ -223,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn unsupported_matrices_and_buffers_are_refused() {
         let engine = Engine::new(1).unwrap();
         let matrix = |field, rows, columns| Matrix::from_fn(field, rows, columns, |_, _| 3).unwrap();
         let large = engine.planar(&matrix(Field::GF64, 9, 8), Mode::Write);

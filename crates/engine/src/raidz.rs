@@ -1,12 +1,11 @@
-//! RAID-Z's seven reconstructions (thesis 6.2.2): which parities bring back one, two or three lost data
-//! blocks. Generation needs nothing of its own: the encode plan of a `raidz` code has rows that kernels
-//! recognise and run by Horner's scheme.
+//! The seven reconstructions of RAID-Z (thesis 6.2.2): the parities that restore one, two or three lost data blocks.
+//! Encoding needs no code here: kernels recognise the rows of a `raidz` encode plan and run them by Horner's scheme.
 
 use crate::code::{Code, Family};
 use crate::error::Error;
 use crate::plan::{Kind, Plan};
 
-/// One of the seven, named by the parities it uses.
+/// A reconstruction, named by the parities it uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reconstruction {
     /// One data block from P.
@@ -63,13 +62,12 @@ impl Reconstruction {
         }
     }
 
-    /// The plan that brings back the `lost` data columns of `code` from all other data and exactly
-    /// these parities.
+    /// The plan that restores the `lost` data columns of `code` from all other data and exactly these parities.
     ///
     /// # Errors
-    /// [`Error::SizeMismatch`] where the number of lost columns is not that of the parities,
-    /// [`Error::NoSuchColumn`] where the code has no such parity or column, [`Error::WrongKindOfColumn`] where a
-    /// lost column is no data column, [`Error::ColumnTwice`].
+    /// [`Error::SizeMismatch`] if the numbers of lost columns and parities differ, [`Error::NoSuchColumn`] if the code
+    /// lacks a parity or column, [`Error::WrongKindOfColumn`] if a lost column is not a data column,
+    /// [`Error::ColumnTwice`].
     pub fn plan(self, code: &Code, lost: &[usize]) -> Result<Plan, Error> {
         let parities = self.parities();
         if code.family() != Family::RaidZ {

@@ -1,84 +1,77 @@
-//! Repair of stripes whose losses were not known before.
+//! Repair of single stripes with arbitrary erasure patterns.
 //!
-//! A plan is worth its price when many stripes lost the same columns. Where every stripe lost others, and blocks stay in
-//! the caches, planning and compiling take longer than they save. A code that is known by its points (see
-//! [`CauchyForm`](crate::matrix::cauchy::CauchyForm)) has another way: the matrix of a repair is a Cauchy matrix on
-//! the same points, whose factors are products of distances, and over GF(2^8) all of that is sums of logarithms. Where much was lost the points alone
-//! serve, by transforms, and then blocks may be larger.
+//! A plan pays if many stripes lost the same columns. If every stripe has another erasure pattern and blocks fit in the
+//! caches, planning and compiling take longer than they save. For codes with points (see
+//! [`CauchyForm`](crate::matrix::cauchy::CauchyForm)) there is a direct method: the repair matrix is a Cauchy matrix on
+//! the same points, its factors are products of distances, and over GF(2^8) these are sums of logarithms. With many
+//! losses the points alone are used, by transforms, also for larger blocks.
 //!
-//! Most often a disk was lost, and with it the same column of many stripes. Some small stripes in a row that lost the same are
-//! worth a plan after all, which is kept for those that follow.
+//! The most frequent loss is a disk, and with it the same column of many stripes. After some consecutive small stripes
+//! with the same erasure pattern a plan is compiled and cached.
 
-use crate::code::{Code, Layout};
+use crate::code::Code;
 use crate::engine::{Compiled, Engine};
 use crate::error::Error;
 use crate::field::Field;
 use crate::kernel::{Product, ProductKernel, may_be_transformed};
-use logarithms::{Logarithms, Sources};
+use crate::layout::Layout;
+use crate::tuning::{MAX_DIRECT_BYTES, MAX_TRANSFORMED_BLOCK, REPEAT_MASK};
+use logarithms::{Logarithms, RepairSources};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 mod logarithms;
 
-/// Bytes of sources up to which the direct way is taken: beyond, blocks come from memory, and planning costs little beside the pass.
-const SMALL_BYTES: usize = 4 << 20;
-
-/// Points of a code over GF(2^8), at most.
+/// Maximum points of a code over GF(2^8).
 const MAX_POINTS: usize = 256;
 
-/// Points of codes whose lists are shorter: to clear room for 256 takes as long as to repair a small block.
+/// List sizes for codes with few points: clearing lists of 256 entries takes as long as repairing a small block.
 const FEW_POINTS: usize = 32;
 const FEWER_POINTS: usize = 16;
 
-/// Small stripes in a row with the same loss before the next one gets a plan, less one; a mask. A plan costs as much as a few of them.
-const HABIT: u64 = 7;
-
-/// Coefficients that take no allocation.
+/// Coefficients that fit on the stack.
 const FEW_COEFFICIENTS: usize = 64;
 
-/// Bytes of a block up to which a loss that transforms repair gets no plan before it is a habit. Up to then it has worked about as much as
-/// makes a plan worth compiling; a plan of larger blocks would be compiled by then.
-const TRANSFORMED_BLOCK: usize = 64 << 10;
-
-/// Restores blocks of one code.
+/// Repairs stripes of one code.
 #[derive(Debug)]
 pub struct Repairer {
     engine: Engine,
     code: Code,
     logarithms: Option<Logarithms>,
-    /// The [fingerprint](Loss::fingerprint) of the last small loss, and how often it came in a row in the bits of [`HABIT`].
+    /// The [fingerprint](Loss::fingerprint) of the last small loss, and its number of consecutive repetitions in the
+    /// bits of [`REPEAT_MASK`].
     last: AtomicU64,
-    /// The last plan. Nobody waits for it: who finds it taken does without.
-    kept: RwLock<Option<Kept>>,
+    /// The last plan. If the lock is taken, callers plan on their own and do not wait.
+    cached: RwLock<Option<CachedPlan>>,
 }
 
-/// A stripe with nothing where a block is missing, and the columns that are wanted of it.
+/// A stripe with `None` for missing blocks, and the wanted columns.
 #[derive(Clone, Copy)]
 struct Loss<'a> {
     stripe: &'a [Option<&'a [u8]>],
     wanted: &'a [usize],
 }
 
-/// A loss and its plan.
+/// An erasure pattern and its plan.
 #[derive(Debug)]
-struct Kept {
+struct CachedPlan {
     there: Vec<bool>,
     compiled: Compiled,
 }
 
 impl Loss<'_> {
-    /// Equal for equal losses, and for others hardly ever.
+    /// A hash of the erasure pattern.
     fn fingerprint(self) -> u64 {
-        /// Odd, with bits everywhere: 2^64 over the golden ratio.
+        /// Multiplier of the hash: 2^64 divided by the golden ratio, odd.
         const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
         let missing =
             self.stripe.iter().fold(1, |sum: u64, block| sum.rotate_left(1) ^ u64::from(block.is_none()));
         self.wanted.iter().fold(missing, |sum, &column| (sum ^ column as u64).wrapping_mul(SPREAD))
     }
 
-    fn is_of(self, kept: &Kept) -> bool {
+    fn is_of(self, cached: &CachedPlan) -> bool {
         let there = self.stripe.iter().map(|block| block.is_some());
-        self.wanted == kept.compiled.plan().outputs() && there.eq(kept.there.iter().copied())
+        self.wanted == cached.compiled.plan().outputs() && there.eq(cached.there.iter().copied())
     }
 }
 
@@ -88,16 +81,16 @@ impl Engine {
         let byte_words = code.field() == Field::GF8 && code.layout() == Layout::Words;
         let logarithms = code.points().filter(|_| byte_words).map(Logarithms::new);
         let (engine, code) = (self.clone(), code.clone());
-        Repairer { engine, code, logarithms, last: AtomicU64::new(0), kept: RwLock::default() }
+        Repairer { engine, code, logarithms, last: AtomicU64::new(0), cached: RwLock::default() }
     }
 }
 
 impl Repairer {
-    /// Makes the `wanted` columns of a stripe, in that order, from k of the blocks that are there. `stripe` has
-    /// a block or nothing for every column; blocks of wanted columns are not read.
+    /// Computes the `wanted` columns of a stripe, in that order, from k of the available blocks. `stripe` has `Some`
+    /// block or `None` for every column; blocks of wanted columns are not read.
     ///
     /// # Errors
-    /// [`Error::NotEnoughBlocks`], columns that make no sense, buffers that do not fit; nothing is written then.
+    /// [`Error::NotEnoughBlocks`], invalid columns, buffers that do not fit; nothing is written then.
     pub fn repair(
         &self,
         stripe: &[Option<&[u8]>],
@@ -112,11 +105,11 @@ impl Repairer {
         }
         let Some(len) = outputs.first().map(|output| output.len()) else { return Ok(()) };
         let loss = Loss { stripe, wanted };
-        let is_small = len.saturating_mul(k) <= SMALL_BYTES;
-        let may_transform = len <= TRANSFORMED_BLOCK && may_be_transformed(wanted.len() * k, 0);
+        let is_small = len.saturating_mul(k) <= MAX_DIRECT_BYTES;
+        let may_transform = len <= MAX_TRANSFORMED_BLOCK && may_be_transformed(wanted.len() * k, 0);
         if let Some(logarithms) = &self.logarithms
             && (is_small || may_transform)
-            && !self.is_habitual(loss)
+            && !self.is_repeated(loss)
         {
             let done = if blocks <= FEWER_POINTS {
                 self.repair_directly::<FEWER_POINTS>(logarithms, loss, outputs, len)
@@ -132,40 +125,41 @@ impl Repairer {
         self.repair_by_plan(loss, outputs)
     }
 
-    /// Whether the last stripes have lost the same.
-    fn is_habitual(&self, loss: Loss<'_>) -> bool {
+    /// True if the last stripes had the same erasure pattern.
+    fn is_repeated(&self, loss: Loss<'_>) -> bool {
         let last = self.last.load(Ordering::Relaxed);
-        let fingerprint = loss.fingerprint() & !HABIT;
-        let habit = if last & !HABIT == fingerprint { (last & HABIT) + 1 } else { 0 };
-        if habit > HABIT {
+        let fingerprint = loss.fingerprint() & !REPEAT_MASK;
+        let repeats = if last & !REPEAT_MASK == fingerprint { (last & REPEAT_MASK) + 1 } else { 0 };
+        if repeats > REPEAT_MASK {
             return true;
         }
-        self.last.store(fingerprint | habit, Ordering::Relaxed);
+        self.last.store(fingerprint | repeats, Ordering::Relaxed);
         false
     }
 
     fn repair_by_plan(&self, loss: Loss<'_>, outputs: &mut [&mut [u8]]) -> Result<(), Error> {
-        if let Ok(kept) = self.kept.try_read()
-            && let Some(kept) = kept.as_ref().filter(|kept| loss.is_of(kept))
+        if let Ok(cached) = self.cached.try_read()
+            && let Some(cached) = cached.as_ref().filter(|cached| loss.is_of(cached))
         {
-            return kept.run(loss.stripe, outputs);
+            return cached.run(loss.stripe, outputs);
         }
         let plan = self.plan(loss)?;
         plan.run(loss.stripe, outputs)?;
-        if let Ok(mut kept) = self.kept.try_write() {
-            *kept = Some(plan);
+        if let Ok(mut cached) = self.cached.try_write() {
+            *cached = Some(plan);
         }
         Ok(())
     }
 
-    fn plan(&self, loss: Loss<'_>) -> Result<Kept, Error> {
+    fn plan(&self, loss: Loss<'_>) -> Result<CachedPlan, Error> {
         let there: Vec<bool> = loss.stripe.iter().map(|block| block.is_some()).collect();
         let sources = (0..there.len()).filter(|column| there[*column] && !loss.wanted.contains(column));
         let plan = self.code.repair_plan(loss.wanted, &sources.collect::<Vec<_>>())?;
-        Ok(Kept { there, compiled: self.engine.compile(&plan)? })
+        Ok(CachedPlan { there, compiled: self.engine.compile(&plan)? })
     }
 
-    /// The code has at most N points. `false` where nothing was done, since blocks are so large that a plan is faster.
+    /// Repairs directly; the code has at most N points. `false`, with nothing done, for blocks so large that a plan is
+    /// faster.
     fn repair_directly<const N: usize>(
         &self,
         logarithms: &Logarithms,
@@ -181,10 +175,10 @@ impl Repairer {
                 return Err(Error::ColumnTwice { column });
             }
         }
-        let mut sources = Sources::<N>::new(logarithms);
+        let mut sources = RepairSources::<N>::new(logarithms);
         let mut inputs: [&[u8]; N] = [&[]; N];
         for (column, block) in stripe.iter().enumerate() {
-            // Data first, then as many redundancy blocks as data is missing.
+            // Data first, then as many redundancy blocks as data blocks are missing.
             inputs[sources.len()] = block.unwrap_or(&[]);
             sources.add_column(column, block.is_some() & !is_wanted[column]);
         }
@@ -202,7 +196,7 @@ impl Repairer {
         if let Some(product) = may.then(|| Product::of_points(&sources.form(wanted))).flatten() {
             return self.multiply(product, inputs, outputs).map(|()| true);
         }
-        if want.saturating_mul(k) > SMALL_BYTES {
+        if want.saturating_mul(k) > MAX_DIRECT_BYTES {
             return Ok(false);
         }
         let (mut few, mut many) = ([0; FEW_COEFFICIENTS], Vec::new());
@@ -217,19 +211,19 @@ impl Repairer {
         self.multiply(Product::Coefficients(coefficients), inputs, outputs).map(|()| true)
     }
 
-    /// With all threads where that pays.
+    /// Runs on all threads where that pays.
     fn multiply(
         &self,
         product: Product<'_>,
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
     ) -> Result<(), Error> {
-        let kernel = ProductKernel { row: self.engine.row(), product };
+        let kernel = ProductKernel { set: self.engine.kernel_set(), product };
         self.engine.pool().run(&kernel, 1, inputs, outputs)
     }
 }
 
-impl Kept {
+impl CachedPlan {
     fn run(&self, stripe: &[Option<&[u8]>], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
         let sources = self.compiled.plan().inputs();
         let (mut few, mut many): ([&[u8]; FEW_POINTS], _) = ([&[]; FEW_POINTS], Vec::new());
@@ -241,7 +235,7 @@ impl Kept {
             }
         };
         for (input, &column) in inputs.iter_mut().zip(sources) {
-            // The plan was made for a stripe that had them all.
+            // The pattern of the plan matches, so all sources are present.
             *input = stripe[column].unwrap_or(&[]);
         }
         self.compiled.run(inputs, outputs)

@@ -7,39 +7,41 @@
 //! sig_i = sum over j of p_j · (α^(i+1))^j
 //! ```
 //!
-//! It detects every change of up to n symbols for certain, and any other with probability 1 - 2^-nw,
-//! as long as the powers α^j of all positions differ: l <= 2^w - 1. It is linear, so the
-//! signatures of redundancy are the code applied to the signatures of data: RS(sig(d)) = sig(RS(d)).
+//! It detects every change of up to n symbols with certainty, and any other with probability 1 - 2^-nw, as long as the
+//! powers α^j of all positions differ: l <= 2^w - 1. It is linear, so the signatures of redundancy are the code applied
+//! to the signatures of data (the linear law): RS(sig(d)) = sig(RS(d)).
 //!
-//! Symbols are those of a field ([`Signer::new`]) or of a tower over it ([`Signer::tower`]): the tower
-//! keeps the law for codes over GF(2^4 … 2^32) with 64-bit components and blocks of any length.
+//! Symbols are elements of a field ([`Signer::new`]) or of a tower over it ([`Signer::tower`]): with the tower the law
+//! holds for codes over GF(2^4 … 2^32), with 64-bit components and blocks of any length.
 //!
-//! Signatures for long-lived data are [`independent`](Signer::independent): their two points are Y and one that is not a conjugate of Y, since
-//! with Y and Y² the second component follows from the first for some changes.
+//! Signatures for long-lived data are [`independent`](Signer::independent): their two points are Y and one that is not
+//! a conjugate of Y, since with Y and Y² the second component follows from the first for some changes.
 //!
-//! How it is computed: in the tower over GF(2^8) by division, else by Horner's scheme, both over whole registers; see
+//! Computation: in the tower over GF(2^8) by division, otherwise by Horner's scheme, both over whole registers; see
 //! `divide` and `sign` in the generic kernels.
 
 mod point;
 
-use crate::code::Layout;
+use crate::bytemap::LinearMap;
+use crate::division::{SignaturePoints, TrailingQuotients};
 use crate::error::Error;
 use crate::field::Field;
 use crate::field::reference::times_x;
-use crate::kernel::{LaneSigner, LinearMap, Points, Quotients, Row, Weighing};
+use crate::kernel::{KernelSet, LaneSigner, SignatureSpec};
+use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 use crate::tower::Tower;
 use point::Products;
 use std::fmt;
 
-/// Most components of a signature.
+/// Maximum components of a signature.
 pub const MAX_COMPONENTS: usize = 16;
 
-/// Turns of a loop whose quotients tell a remainder: the degree of the tower over GF(2^8).
-const REMAINDER_TURNS: usize = 8;
+/// Iterations whose quotients determine a remainder: the degree of the tower over GF(2^8).
+const REMAINDER_ITERATIONS: usize = 8;
 
-/// Where the symbols of a signature live.
+/// Field or tower of the symbols of a signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Space {
     Field(Field),
@@ -73,7 +75,7 @@ impl Space {
         }
     }
 
-    /// Product with a constant of the field that codes are over.
+    /// Product with a constant of the code's field.
     fn scale(self, a: u64, constant: u64) -> u64 {
         match self {
             Space::Field(field) => field.mul(a, constant),
@@ -81,7 +83,7 @@ impl Space {
         }
     }
 
-    /// Some symbols as one: the sum of all, the one at place j times α^(stride · j).
+    /// Folds symbols: the sum of symbol j times α^(stride · j).
     fn folded(self, symbols: &[u8], stride: usize) -> u64 {
         match self {
             Space::Tower(tower) if tower.base() == Field::GF8 && stride == 1 => wide::<1, 8>(tower, symbols),
@@ -105,10 +107,10 @@ impl Space {
     }
 }
 
-/// As [`Space::folded`] in the tower over GF(2^8), where Y is a step of one byte: up to `AT_ONCE` symbols reach no further
-/// than Y^15 before they are reduced.
+/// As [`Space::folded`] in the tower over GF(2^8), where a product with Y is a shift by one byte: up to `AT_ONCE`
+/// symbols reach at most Y^15 before reduction.
 fn wide<const STRIDE: usize, const AT_ONCE: usize>(tower: Tower, symbols: &[u8]) -> u64 {
-    const { assert!(STRIDE * AT_ONCE == 8, "what lies behind moves by up to eight bytes") };
+    const { assert!(STRIDE * AT_ONCE == 8, "later symbols shift by up to eight bytes") };
     let (symbols, rest) = symbols.as_chunks::<8>();
     assert!(rest.is_empty(), "a symbol has 8 bytes, not {}", rest.len());
     let before = |later: u64, symbols: &[[u8; 8]]| {
@@ -128,7 +130,7 @@ fn wide<const STRIDE: usize, const AT_ONCE: usize>(tower: Tower, symbols: &[u8])
 pub struct Signature(Vec<u64>);
 
 impl Signature {
-    /// A signature from its components, as a format stores them.
+    /// A signature from stored components.
     pub fn from_components(components: Vec<u64>) -> Signature {
         Signature(components)
     }
@@ -145,16 +147,16 @@ impl fmt::Debug for Signature {
     }
 }
 
-/// A signature under way: a short block that has the signature of all that was absorbed.
+/// A signature in progress: a short block with the signature of everything absorbed so far.
 pub(crate) struct Lanes(Vec<u8>);
 
 /// Computes signatures of one kind.
 pub struct Signer {
     space: Space,
     components: usize,
-    /// Products with the second point, where it is not α².
+    /// Products with the second point, if it is not α².
     second: Option<Products>,
-    /// For every component, its point to the powers 1, 2, 4, …
+    /// Powers 1, 2, 4, … of the point of every component.
     squares: Vec<[u64; 64]>,
     kernel: Box<dyn LaneSigner>,
 }
@@ -164,10 +166,10 @@ impl Signer {
     /// over the same field.
     ///
     /// # Errors
-    /// [`Error::NoSignatures`] for other w, [`Error::ComponentsOutOfRange`], a forced kernel that
-    /// cannot run.
+    /// [`Error::NoSignatures`] for other w, [`Error::ComponentsOutOfRange`], a selected kernel set that this CPU does
+    /// not support.
     pub fn new(field: Field, components: usize) -> Result<Signer, Error> {
-        Signer::with_row(Row::chosen()?, field, components)
+        Signer::with_kernel_set(KernelSet::chosen()?, field, components)
     }
 
     /// Signatures of `components` elements of the 64-bit tower over `base`, w = 4, 8, 16, 32. They
@@ -176,56 +178,60 @@ impl Signer {
     /// # Errors
     /// As [`Signer::new`].
     pub fn tower(base: Field, components: usize) -> Result<Signer, Error> {
-        Signer::tower_with_row(Row::chosen()?, base, components)
+        Signer::tower_with_kernel_set(KernelSet::chosen()?, base, components)
     }
 
-    /// As [`Signer::new`], with the given kernels.
+    /// As [`Signer::new`], with the given kernel set.
     ///
     /// # Errors
     /// As there.
-    pub fn with_row(row: &Row, field: Field, components: usize) -> Result<Signer, Error> {
+    pub fn with_kernel_set(kernels: &KernelSet, field: Field, components: usize) -> Result<Signer, Error> {
         match field.w() {
-            8 | 16 | 32 | 64 => Signer::in_space(row, Space::Field(field), components),
+            8 | 16 | 32 | 64 => Signer::in_space(kernels, Space::Field(field), components),
             w => Err(Error::NoSignatures { widths: "8, 16, 32 or 64", w }),
         }
     }
 
-    /// As [`Signer::tower`], with the given kernels.
+    /// As [`Signer::tower`], with the given kernel set.
     ///
     /// # Errors
     /// As there.
-    pub fn tower_with_row(row: &Row, base: Field, components: usize) -> Result<Signer, Error> {
-        Signer::in_space(row, Space::Tower(Tower::over(base)?), components)
+    pub fn tower_with_kernel_set(
+        kernels: &KernelSet,
+        base: Field,
+        components: usize,
+    ) -> Result<Signer, Error> {
+        Signer::in_space(kernels, Space::Tower(Tower::over(base)?), components)
     }
 
-    /// Signatures of two elements of the tower over GF(2^8) at points that are independent of each other: Y, and P with P^8 + P^7 + P + 2^112 = 0. At
-    /// Y and Y² the second component follows from the first where all changed symbols differ by the same value; at these points it never does. They
-    /// obey the law for codes over GF(2^8).
+    /// Signatures of two elements of the tower over GF(2^8) at points that are independent of each other: Y, and P with
+    /// P^8 + P^7 + P + 2^112 = 0. At Y and Y² the second component follows from the first if all changed symbols differ
+    /// by the same value; at these points it never does. They obey the law for codes over GF(2^8).
     ///
     /// # Errors
-    /// A forced kernel that cannot run.
+    /// A selected kernel set that this CPU does not support.
     pub fn independent() -> Result<Signer, Error> {
-        Signer::independent_with_row(Row::chosen()?)
+        Signer::independent_with_kernel_set(KernelSet::chosen()?)
     }
 
-    /// As [`Signer::independent`], with the given kernels.
+    /// As [`Signer::independent`], with the given kernel set.
     ///
     /// # Errors
     /// As there.
-    pub fn independent_with_row(row: &Row) -> Result<Signer, Error> {
+    pub fn independent_with_kernel_set(kernels: &KernelSet) -> Result<Signer, Error> {
         let tower = Tower::over(Field::GF8)?;
-        Signer::at_points(row, Space::Tower(tower), 2, Some(Products::new(tower)))
+        Signer::at_points(kernels, Space::Tower(tower), 2, Some(Products::new(tower)))
     }
 
-    fn in_space(row: &Row, space: Space, components: usize) -> Result<Signer, Error> {
+    fn in_space(kernels: &KernelSet, space: Space, components: usize) -> Result<Signer, Error> {
         if !(1..=MAX_COMPONENTS).contains(&components) {
             return Err(Error::ComponentsOutOfRange { components, limit: MAX_COMPONENTS });
         }
-        Signer::at_points(row, space, components, None)
+        Signer::at_points(kernels, space, components, None)
     }
 
     fn at_points(
-        row: &Row,
+        kernels: &KernelSet,
         space: Space,
         components: usize,
         second: Option<Products>,
@@ -239,7 +245,7 @@ impl Signer {
             LinearMap::new(space.bytes(), |bit| space.mul(bit, weight))
         };
         let points = points_of(space, components, second.is_some());
-        let kernel = row.signer(&Weighing { components, step_map: &step_map, points })?;
+        let kernel = kernels.signer(&SignatureSpec { components, step_map: &step_map, points })?;
         let squares_of = |component: usize| {
             let mut square = point(component);
             std::array::from_fn(|_| {
@@ -257,7 +263,7 @@ impl Signer {
         self.components
     }
 
-    /// The longest block it can tell apart, in bytes.
+    /// Maximum block length, in bytes.
     pub fn max_block_bytes(&self) -> u64 {
         self.symbol_limit().saturating_mul(self.space.bytes() as u64)
     }
@@ -270,7 +276,7 @@ impl Signer {
         }
     }
 
-    /// The signature of a block; one that ends within a symbol is filled up with zeros.
+    /// The signature of a block; a partial last symbol is padded with zeros.
     ///
     /// # Errors
     /// [`Error::BlockTooLong`].
@@ -281,7 +287,7 @@ impl Signer {
         Ok(self.finish(&lanes))
     }
 
-    /// Refuses blocks that it could not tell apart.
+    /// Refuses blocks beyond the maximum length.
     pub(crate) fn check_length(&self, len: usize) -> Result<(), Error> {
         let (symbols, limit) = (len.div_ceil(self.space.bytes()) as u64, self.symbol_limit());
         match symbols <= limit {
@@ -290,29 +296,29 @@ impl Signer {
         }
     }
 
-    /// A signature that is computed piece by piece, from the end of a block to its start.
+    /// Starts a signature that is computed piece by piece, from the end of a block to its start.
     pub(crate) fn lanes(&self) -> Lanes {
         Lanes(vec![0; self.kernel.lane_bytes()])
     }
 
-    /// Pieces are multiples of this, except the first to be absorbed, the end of the block.
+    /// Unit of pieces, except for the first absorbed one, the end of the block.
     pub(crate) fn piece_granule(&self) -> usize {
         self.space.bytes() * self.kernel.symbols_per_step()
     }
 
-    /// Absorbs the piece that lies before what was absorbed.
+    /// Absorbs the piece that precedes the absorbed part.
     pub(crate) fn absorb(&self, lanes: &mut Lanes, piece: &[u8]) {
         self.kernel.absorb(&mut lanes.0, piece);
     }
 
-    /// The signature of all that was absorbed.
+    /// The signature of everything absorbed.
     pub(crate) fn finish(&self, lanes: &Lanes) -> Signature {
         let steps = lanes.0.chunks(self.piece_granule());
         let components = steps.enumerate().map(|(component, step)| self.folded(component, step));
         Signature(components.collect())
     }
 
-    /// The sum of some symbols, the one at place j times the component's point to the power j.
+    /// The sum of symbols, symbol j times the component's point to the power j.
     fn folded(&self, component: usize, symbols: &[u8]) -> u64 {
         match &self.second {
             Some(second) if component == 1 => second.folded(symbols),
@@ -328,37 +334,38 @@ impl Signer {
         }
     }
 
-    /// The points that [`of_quotients`](Signer::of_quotients) knows signatures at: one or two in the tower over GF(2^8).
-    pub(crate) fn points(&self) -> Option<Points> {
+    /// The points for which [`of_quotients`](Signer::of_quotients) computes signatures: one or two in the tower over
+    /// GF(2^8).
+    pub(crate) fn points(&self) -> Option<SignaturePoints> {
         points_of(self.space, self.components, self.second.is_some())
     }
 
-    /// The signatures of blocks whose first bytes were divided while they were coded, from what that left and the signatures of
-    /// the rest of each block; it has [`points`](Signer::points).
+    /// The signatures of blocks whose first bytes were divided during coding, from the division state and the
+    /// signatures of the rest of each block. Requires [`points`](Signer::points).
     ///
-    /// With n symbols in a turn, c = 2^n, Z = Y^n and v_0, v_1, … the quotients of the last turns, the last one first, the
-    /// remainder is
+    /// With n symbols per iteration, c = 2^n, Z = Y^n and v_0, v_1, … the quotients of the last iterations, the last
+    /// one first, the remainder is
     ///
     /// ```text
     /// r_0 = c·v_0 + v_1 + v_7     r_i = c·v_i + v_(i+1)     r_7 = c·v_7
     /// ```
     ///
-    /// and the first component of what was divided in N turns is the sum of all r_i · Z^(7-i), times Z^(N-8). As
-    /// c = Z^8 + Z^7 + Z, that sum is ((A + v_0)·Z + A + v_7)·Z^7, where A is the sum of all v_i · Z^(7-i). What lies
-    /// behind is added to v_0. Other points have another power of 2 as c, and the same follows.
-    pub(crate) fn of_quotients(&self, quotients: &Quotients, rest: Vec<Signature>) -> Vec<Signature> {
-        let (turn, turns) = (quotients.turn, quotients.covered / quotients.turn);
-        let symbols = turn / self.space.bytes();
-        let weights = self.weights_at((turns - 1) * symbols);
-        let mut rings = quotients.rings.chunks(REMAINDER_TURNS * turn);
-        let mut ordered = vec![0; REMAINDER_TURNS * turn];
+    /// and the first component of the bytes divided in N iterations is the sum of all r_i · Z^(7-i), times Z^(N-8). As
+    /// c = Z^8 + Z^7 + Z, that sum is ((A + v_0)·Z + A + v_7)·Z^7, where A is the sum of all v_i · Z^(7-i). The rest of
+    /// the block is added to v_0. Other points have another power of 2 as c, with the same derivation.
+    pub(crate) fn of_quotients(&self, quotients: &TrailingQuotients, rest: Vec<Signature>) -> Vec<Signature> {
+        let (step, iterations) = (quotients.step, quotients.covered / quotients.step);
+        let symbols = step / self.space.bytes();
+        let weights = self.weights_at((iterations - 1) * symbols);
+        let mut rings = quotients.rings.chunks(REMAINDER_ITERATIONS * step);
+        let mut ordered = vec![0; REMAINDER_ITERATIONS * step];
         let mut component_of = |component: usize, rest: u64| {
             let ring = rings.next().unwrap_or_default();
-            let quotient = |i: usize| &ring[(turns - 1 - i) % REMAINDER_TURNS * turn..][..turn];
-            for (i, place) in ordered.chunks_exact_mut(turn).rev().enumerate() {
+            let quotient = |i: usize| &ring[(iterations - 1 - i) % REMAINDER_ITERATIONS * step..][..step];
+            for (i, place) in ordered.chunks_exact_mut(step).rev().enumerate() {
                 place.copy_from_slice(quotient(i));
             }
-            let [first, last] = [0, REMAINDER_TURNS - 1].map(|i| self.folded(component, quotient(i)));
+            let [first, last] = [0, REMAINDER_ITERATIONS - 1].map(|i| self.folded(component, quotient(i)));
             let all = self.folded(component, &ordered);
             let upper = self.times_point_power(component, rest ^ all ^ first, symbols);
             self.space.mul(upper ^ all ^ last, weights[component])
@@ -370,8 +377,8 @@ impl Signer {
         rest.into_iter().map(&mut of_block).collect()
     }
 
-    /// The signatures of blocks that were signed in ranges, from theirs: `ranges` has, range by range, one for each
-    /// block. All ranges but the last have `range` bytes, which are whole symbols.
+    /// Joins the signatures of ranges to those of whole blocks. `ranges` holds one signature per block for every range.
+    /// All ranges but the last have `range` bytes, which are whole symbols.
     pub(crate) fn joined(&self, range: usize, mut ranges: Vec<Vec<Signature>>) -> Vec<Signature> {
         let mut blocks = ranges.pop().unwrap_or_default();
         if ranges.is_empty() {
@@ -397,7 +404,7 @@ impl Signer {
         self.squares.iter().map(weight).collect()
     }
 
-    /// Whether the law holds for what `plan` makes: [`transform`](Signer::transform) gives the signatures of its outputs.
+    /// True if the law holds for `plan`: [`transform`](Signer::transform) computes the signatures of its outputs.
     pub(crate) fn has_law_for(&self, plan: &Plan) -> bool {
         plan.field() == self.space.code_field()
             && plan.layout() == Layout::Words
@@ -409,12 +416,12 @@ impl Signer {
         self.space.bytes()
     }
 
-    /// What a matrix over the code's field makes of signatures: the signatures of what it makes of
-    /// the signed blocks (thesis 2.37), as far as those are in the words layout.
+    /// Applies a matrix over the code's field to signatures. The result is the signatures of the matrix applied to the
+    /// signed blocks (thesis 2.37), in the words layout.
     ///
     /// # Errors
-    /// [`Error::SizeMismatch`] where number of signatures or of components does not fit,
-    /// [`Error::WrongField`] where the matrix is over another field than the law holds for, [`Error::NotAnElement`].
+    /// [`Error::SizeMismatch`] for a wrong number of signatures or components, [`Error::WrongField`] for a matrix over
+    /// another field than that of the law, [`Error::NotAnElement`].
     pub fn transform(&self, matrix: &Matrix, of: &[Signature]) -> Result<Vec<Signature>, Error> {
         let (field, own) = (matrix.field(), self.space.code_field());
         if field != own {
@@ -441,13 +448,13 @@ impl Signer {
     }
 }
 
-/// The points that kernels divide for.
-fn points_of(space: Space, components: usize, independent: bool) -> Option<Points> {
+/// The points, if kernels support division at them.
+fn points_of(space: Space, components: usize, independent: bool) -> Option<SignaturePoints> {
     match components {
         _ if !space.is_tower_of_gf8() => None,
-        1 => Some(Points::One),
-        2 if independent => Some(Points::Independent),
-        2 => Some(Points::Powers),
+        1 => Some(SignaturePoints::One),
+        2 if independent => Some(SignaturePoints::Independent),
+        2 => Some(SignaturePoints::Powers),
         _ => None,
     }
 }

@@ -1,9 +1,9 @@
 //! GF(2^64) built over a smaller field: polynomials in Y of degree below 64/w with coefficients in
 //! GF(2^w), modulo a primitive polynomial.
 //!
-//! A block of symbols of GF(2^w), read 64 bits at a time, is a block of tower elements, and a constant
-//! of GF(2^w) multiplies them coefficient by coefficient. So whatever is linear over the tower, such as
-//! a signature, commutes with a code over GF(2^w), and yet has 64-bit strength and a period of 2^64 - 1.
+//! A block of symbols of GF(2^w), read 64 bits at a time, is a block of tower elements, and a constant of GF(2^w)
+//! multiplies them coefficient by coefficient. So every map that is linear over the tower, such as a signature,
+//! commutes with a code over GF(2^w), and still has 64-bit components and a period of 2^64 - 1.
 
 use crate::error::Error;
 use crate::field::Field;
@@ -12,10 +12,10 @@ use crate::field::Field;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tower {
     base: Field,
-    /// The polynomial in Y has coefficients 1 and 2 only; these are the places of the ones, without the
-    /// leading term, bit i·w standing for Y^i.
+    /// The polynomial in Y has coefficients 1 and 2 only. This mask has bit i·w for every coefficient 1 of Y^i, without
+    /// the leading term.
     ones: u64,
-    /// The places of the twos.
+    /// The same mask for the coefficients 2.
     twos: u64,
 }
 
@@ -23,7 +23,7 @@ impl Tower {
     /// The tower over `base`.
     ///
     /// # Errors
-    /// [`Error::NoSignatures`] for a base that has no tower here.
+    /// [`Error::NoSignatures`] for an unsupported base field.
     pub fn over(base: Field) -> Result<Tower, Error> {
         let w = base.w();
         let places = |powers: &[u32]| powers.iter().fold(0, |places, power| places | 1 << (power * w));
@@ -54,7 +54,7 @@ impl Tower {
         sum
     }
 
-    /// Every coefficient times 2, all at once: those that overflow have the polynomial added in their places.
+    /// Every coefficient times 2, in parallel: the polynomial is added to the coefficients that overflow.
     fn double(self, a: u64) -> u64 {
         let w = self.base.w();
         let lowest = u64::MAX / self.base.mask();
@@ -62,12 +62,12 @@ impl Tower {
         ((a ^ overflows << (w - 1)) << 1) ^ (overflows * self.base.polynomial())
     }
 
-    /// Product with Y, which is primitive: the coefficient that overflows comes back times the polynomial.
-    /// An integer product with places sets a copy at each of them.
+    /// Product with Y, which is primitive: the coefficient that overflows is added back times the polynomial. An
+    /// integer product with a mask places a copy at each of its bits.
     pub fn times_y(self, a: u64) -> u64 {
         let w = self.base.w();
         let overflow = a >> (64 - w);
-        // Twice the coefficient, reduced without a branch: what blocks hold cannot be predicted.
+        // Twice the coefficient, reduced without a branch: block content is unpredictable.
         let polynomial = 1 << w | self.base.polynomial();
         let doubled = (overflow << 1) ^ ((overflow >> (w - 1)) * polynomial);
         (a << w) ^ (overflow * self.ones) ^ (doubled * self.twos)
@@ -75,8 +75,8 @@ impl Tower {
 
     /// Product with Y^8 over GF(2^8): all coefficients overflow.
     ///
-    /// The quotient of a·Y^8 by Y^8 + Y^7 + Y + 2 has, from the top down, q_i = a_i + q_(i+1), and q_7 more in q_0; what
-    /// Y^7 + Y + 2 makes of it below Y^8 is the remainder.
+    /// The quotient of a·Y^8 by Y^8 + Y^7 + Y + 2 has, from the top down, q_i = a_i + q_(i+1), plus q_7 in q_0; its
+    /// product with Y^7 + Y + 2 below Y^8 is the remainder.
     pub(crate) fn times_y8_of_gf8(self, a: u64) -> u64 {
         debug_assert_eq!(self.base, Field::GF8);
         let sums = a ^ a >> 8;
@@ -106,7 +106,7 @@ impl Tower {
     }
 }
 
-/// All ones if the lowest bit is set, else zeros: what is multiplied cannot be predicted.
+/// All ones if the lowest bit is set, else zeros, without a branch: the operand is unpredictable.
 fn all_if(bit: u64) -> u64 {
     (bit & 1).wrapping_neg()
 }

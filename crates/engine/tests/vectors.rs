@@ -1,6 +1,6 @@
-//! Known answers of other libraries (`vectors/*.json`), reproduced by the reference and by every row.
+//! Known-answer tests with vectors of other libraries (`vectors/*.json`), for the reference and every kernel set.
 
-use gabion_engine::kernel::{Backend, Reference, rows};
+use gabion_engine::kernel::{Backend, Reference, kernel_sets};
 use gabion_engine::raidz::Reconstruction;
 use gabion_engine::{Code, Field, Mode, Plan, Signer};
 use serde::Deserialize;
@@ -63,7 +63,7 @@ fn blocks(hex: &[String]) -> Vec<Vec<u8>> {
 }
 
 fn backends() -> Vec<&'static dyn Backend> {
-    let supported = rows().iter().filter(|row| row.supported()).map(|row| row as &dyn Backend);
+    let supported = kernel_sets().iter().filter(|row| row.supported()).map(|row| row as &dyn Backend);
     std::iter::once(&Reference as &dyn Backend).chain(supported).collect()
 }
 
@@ -120,7 +120,7 @@ fn reed_solomon_erasure() {
     check_stripes("vandermonde");
 }
 
-/// By additive FFTs; the matrix here is the closed form.
+/// The vectors were computed by additive FFTs; the matrix here is the closed form.
 #[test]
 fn subspace() {
     check_stripes("subspace");
@@ -172,11 +172,11 @@ fn signatures() {
         let (field, count) = (Field::new(signed.w).unwrap(), signed.components.len());
         let want: Vec<u64> =
             signed.components.iter().map(|component| u64::from_str_radix(component, 16).unwrap()).collect();
-        for row in rows().iter().filter(|row| row.supported()) {
+        for row in kernel_sets().iter().filter(|row| row.supported()) {
             let signer = match signed.kind.as_str() {
-                "field" => Signer::with_row(row, field, count),
-                "tower" => Signer::tower_with_row(row, field, count),
-                "independent" => Signer::independent_with_row(row),
+                "field" => Signer::with_kernel_set(row, field, count),
+                "tower" => Signer::tower_with_kernel_set(row, field, count),
+                "independent" => Signer::independent_with_kernel_set(row),
                 other => panic!("no kind of signature: {other}"),
             };
             let got = signer.unwrap().sign(&bytes(&signed.block)).unwrap();

@@ -1,35 +1,35 @@
-//! Numbers without rounding, and the few functions of them that need some.
+//! Exact rational numbers, and the few functions on them that round.
 //!
-//! Rates are rational and stay so. Only powers and exponentials are not; they are computed to [`BITS`] significant bits, in forms
-//! without subtraction of nearly equal numbers, so that probabilities of 1e-300 have as many right digits as those of one half.
+//! Rates are rational numbers. Only powers and exponentials are rounded, to [`BITS`] significant bits, with formulas
+//! that avoid cancellation, so that probabilities of 1e-300 have as many correct digits as those of one half.
 
 use num_bigint::{BigInt, Sign};
 use num_integer::Integer;
 use num_rational::BigRational;
 use num_traits::{One, Pow, Signed, ToPrimitive, Zero};
 
-/// A number without rounding.
+/// An exact rational number.
 pub type Rational = BigRational;
 
-/// Significant bits where something has to be rounded: about 77 decimal digits.
+/// Significant bits of rounded results: about 77 decimal digits.
 pub const BITS: u64 = 256;
 
-/// Largest power of ten that a number may be written with.
+/// Largest accepted power of ten.
 const MOST_EXPONENT: i64 = 1000;
 
-/// Why a text is no number.
+/// Reason why a text is not a number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NumberError {
-    /// Letters, or nothing.
-    #[error("'{0}' is no decimal number")]
+    /// Invalid syntax.
+    #[error("'{0}' is not a decimal number")]
     Syntax(String),
-    /// So large or small that it means nothing.
+    /// Out of range.
     #[error("'{0}' is beyond 1e{MOST_EXPONENT}")]
     Range(String),
 }
 
-/// A whole number.
+/// An integer.
 pub fn whole(number: u64) -> Rational {
     Rational::from_integer(BigInt::from(number))
 }
@@ -39,10 +39,10 @@ pub(crate) fn fraction(numerator: u64, denominator: u64) -> Rational {
     Rational::new(BigInt::from(numerator), BigInt::from(denominator))
 }
 
-/// Reads a decimal number such as 12, 0.003 or 1e-15, without rounding it.
+/// Parses a decimal number such as 12, 0.003 or 1e-15 exactly.
 ///
 /// # Errors
-/// What is no number, "nan" and "inf" included.
+/// Text that is not a number, including "nan" and "inf".
 pub fn decimal(text: &str) -> Result<Rational, NumberError> {
     let syntax = || NumberError::Syntax(text.to_owned());
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
@@ -76,8 +76,8 @@ pub fn float(value: &Rational) -> f64 {
     value.to_f64().unwrap_or(f64::NAN)
 }
 
-/// A number that is not negative, cut to [`BITS`] bits: mantissa · 2^exponent. Fractions would be reduced after every step, which
-/// costs more than everything else.
+/// A non-negative number truncated to [`BITS`] bits: mantissa · 2^exponent. Fractions would be reduced after every
+/// operation, which costs more than the operation.
 #[derive(Clone)]
 struct Binary {
     mantissa: BigInt,
@@ -95,7 +95,7 @@ impl Binary {
     }
 
     fn quotient(numerator: &BigInt, denominator: &BigInt) -> Binary {
-        // With this shift the quotient has BITS or one more bits, or it is exact anyway.
+        // With this shift the quotient has BITS or BITS + 1 bits, or is exact.
         let shift = (BITS as i64 + 1 + denominator.bits() as i64 - numerator.bits() as i64).max(0);
         Binary::new(shifted(numerator, shift) / denominator, -shift)
     }
@@ -117,7 +117,7 @@ impl Binary {
         Binary { exponent: divided.exponent + self.exponent, ..divided }
     }
 
-    /// With other signs where `minus`; the result is not negative.
+    /// Sum, or difference for `minus`; the result must not be negative.
     fn plus(&self, other: &Binary, minus: bool) -> Binary {
         let least = self.exponent.min(other.exponent);
         let (a, b) = (
@@ -131,13 +131,13 @@ impl Binary {
         Binary::one().plus(self, true)
     }
 
-    /// Whether at least one of two independent events happens.
+    /// Probability that at least one of two independent events happens.
     fn either(&self, other: &Binary) -> Binary {
         self.plus(&other.times(&self.rest()), false)
     }
 
     fn rational(&self) -> Rational {
-        // Odd mantissas over powers of two are reduced.
+        // A fraction with an odd numerator over a power of two is reduced.
         let zeros = self.mantissa.trailing_zeros().unwrap_or(0) as i64;
         let (odd, exponent) = (shifted(&self.mantissa, -zeros), self.exponent + zeros);
         match self.mantissa.is_zero() {
@@ -148,19 +148,19 @@ impl Binary {
     }
 }
 
-/// Cut to [`BITS`] significant bits, towards zero. The value is not negative.
+/// Truncates a non-negative value to [`BITS`] significant bits.
 pub fn rounded(value: &Rational) -> Rational {
     rounded_quotient(value.numer(), value.denom())
 }
 
-/// The same of a fraction that need not be reduced.
+/// The same for a fraction that need not be reduced.
 pub(crate) fn rounded_quotient(numerator: &BigInt, denominator: &BigInt) -> Rational {
     Binary::quotient(numerator, denominator).rational()
 }
 
-/// The probability that at least one of `count` independent events happens that have `probability` each: 1 - (1 - p)^n.
+/// The probability that at least one of `count` independent events of the given `probability` happens: 1 - (1 - p)^n.
 ///
-/// Doubling works on the probability itself, p ← p (2 - p): the power of a number just below 1 would lose what matters.
+/// Doubling works on the probability itself, p ← p (2 - p): the power of a number just below 1 would lose precision.
 pub fn any_of(probability: &Rational, count: &BigInt) -> Rational {
     let probability = Binary::of(probability);
     let mut result = Binary { mantissa: BigInt::zero(), exponent: 0 };
@@ -173,7 +173,7 @@ pub fn any_of(probability: &Rational, count: &BigInt) -> Rational {
     result.rational()
 }
 
-/// 1 - e^-x for x that is not negative: the probability that something with rate x happens in one unit of time.
+/// 1 - e^-x for non-negative x: the probability that an event of rate x happens in one unit of time.
 pub fn chance(exponent: &Rational) -> Rational {
     if exponent.is_zero() {
         return Rational::zero();
@@ -183,12 +183,12 @@ pub fn chance(exponent: &Rational) -> Rational {
         return Rational::one();
     }
     let (mut small, mut doublings) = (Binary::of(exponent), 0);
-    // At most one half: mantissa · 2^exponent has this many bits before the point.
+    // Halve until the value is at most one half.
     while small.mantissa.bits() as i64 + small.exponent > -1 {
         small.exponent -= 1;
         doublings += 1;
     }
-    // x (1 - x/2 (1 - x/3 (1 - …))): nothing cancels, and sixty factors are more than it takes.
+    // x (1 - x/2 (1 - x/3 (1 - …))): no cancellation, and sixty factors are more than enough.
     let mut sum = Binary::one();
     for index in (2..=60u64).rev() {
         sum = small.times(&sum).over(index).rest();
@@ -200,7 +200,7 @@ pub fn chance(exponent: &Rational) -> Rational {
     sum.rational()
 }
 
-/// Decimal digits of a positive value, first digit not 0, and the power of ten of the first one.
+/// Decimal digits of a positive value without leading zeros, and the power of ten of the first digit.
 fn digits_of(value: &Rational, digits: usize) -> (BigInt, i64) {
     let bits = value.numer().bits() as f64 - value.denom().bits() as f64;
     let mut exponent = (bits * std::f64::consts::LOG10_2).floor() as i64;
@@ -218,7 +218,7 @@ fn digits_of(value: &Rational, digits: usize) -> (BigInt, i64) {
     }
 }
 
-/// Written with so many significant digits, at least one: 1.234e-15; plainly where that is as short: 12.34.
+/// Formats a value with `digits` significant digits, at least one: 1.234e-15, or 12.34 where that is as short.
 pub fn shown(value: &Rational, digits: usize) -> String {
     if value.is_zero() {
         return "0".to_owned();
@@ -239,7 +239,7 @@ pub fn shown(value: &Rational, digits: usize) -> String {
     format!("{sign}{}{point}{rest}e{exponent}", &text[..1])
 }
 
-/// The logarithm to base ten of a positive value, as floating point, however large or small it is.
+/// The decimal logarithm of a positive value of any size, as floating point.
 pub fn log10(value: &Rational) -> f64 {
     let (number, exponent) = digits_of(value, 17);
     number.to_f64().unwrap_or(f64::NAN).log10() - 16.0 + exponent as f64
@@ -250,7 +250,7 @@ pub(crate) fn common_denominator<'a>(values: impl Iterator<Item = &'a Rational>)
     values.fold(BigInt::one(), |common, value| common.lcm(value.denom()))
 }
 
-/// Whether a value is below 0.
+/// True for a negative value.
 pub(crate) fn is_negative(value: &Rational) -> bool {
     value.numer().sign() == Sign::Minus
 }
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_as_people_write_them() {
+    fn numbers_are_formatted() {
         let written = |text: &str, digits| shown(&decimal(text).unwrap(), digits);
         assert_eq!(written("0", 4), "0");
         assert_eq!(written("12", 4), "12.00");
@@ -286,12 +286,13 @@ mod tests {
     }
 
     #[test]
-    fn logarithms_reach_further_than_floats() {
+    fn logarithms_exceed_the_range_of_floats() {
         assert_eq!(log10(&decimal("1e-900").unwrap()), -900.0);
         assert!((log10(&decimal("2e500").unwrap()) - 500.301_029_995_664).abs() < 1e-9);
     }
 
-    /// With floating point where that is good, and by the definition where the power can be multiplied out.
+    /// Compared with floating point where that is accurate, and with the definition where the power can be multiplied
+    /// out.
     #[test]
     fn powers_and_exponentials_are_right() {
         let p = fraction(1, 7);

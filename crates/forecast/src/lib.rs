@@ -1,12 +1,17 @@
-//! How long codes and pools of disks keep data.
+#![doc = include_str!("../README.md")]
 //!
-//! Disks fail, are rebuilt, and errors met while rebuilding make it worse: a Markov chain whose states count what is missing, and
-//! whose end is corrupt or lost data. Two [`Model`]s differ in whether blocks are verified while they are read for a rebuild. A chain
-//! is solved exactly, over rational numbers ([`Chain`]), because as a matrix it is so ill-conditioned that floating point gives
-//! nonsense for good codes. [`simulate`] plays the same process with single disks, to be compared; [`Placement`] takes the
-//! layouts of real files. Where the formulas are from, and what they leave out, is in `docs/reference/forecast.md`.
+//! # Overview
 //!
-//! Everything here is mathematics: no file is opened, nothing printed, and chance comes from a seed.
+//! Durability forecasts for erasure codes and pools of disks.
+//!
+//! The model is a Markov chain: its states count the missing disks, transitions are disk failures, rebuilds and read
+//! errors during rebuilds, and its absorbing state is corrupt or lost data. Two [`Model`]s differ in whether blocks are
+//! verified while they are read for a rebuild. A chain is solved exactly, over rational numbers ([`Chain`]), because
+//! its matrix is so ill-conditioned that floating point gives wrong results for good codes. [`simulate`] runs the same
+//! process with single disks, for comparison; [`Placement`] uses the layouts of real files. `docs/reference/forecast.md` has the
+//! sources of the formulas and their limits.
+//!
+//! The crate does no I/O, and random numbers come from a given seed.
 
 #![forbid(unsafe_code)]
 
@@ -28,5 +33,5 @@ pub use parameters::{Given, ParameterError, Parameters};
 pub use placement::{Layout, Placement, PlacementError};
 pub use promise::{Forecast, ForecastError, HOURS_PER_YEAR, Promise, forecast};
 pub use scheme::{MAX_DISKS, Scheme, SchemeError};
-pub use search::{Candidate, Obstacle, Wish, candidates};
+pub use search::{Candidate, Obstacle, SearchGoal, candidates};
 pub use simulation::{MOST_EVENTS, Simulated, SimulationError, simulate};

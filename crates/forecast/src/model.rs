@@ -1,12 +1,15 @@
 //! The two models of the thesis (section 1.2) as chains.
 //!
-//! Of d disks, i have failed. A rebuild ends with rate μ; it reads k disks, and with probability h meets a read error. Then
+//! Of d disks, i have failed. A rebuild ends with rate μ; it reads k disks, and meets a read error with probability h.
+//! Then
+//!
 //! ```text
-//!   all is well again          (1 - h) μ
-//!   one more disk is failed    (d - i) λ, and read errors that are noticed
-//!   the end                    the same in state m, and errors that nobody notices, SR h μ without checks
+//! everything is rebuilt      (1 - h) μ
+//! one more disk has failed   (d - i) λ, and detected read errors
+//! the end                    the same in state m, and undetected errors, SR h μ without checks
 //! ```
-//! With checks every read error is noticed, and the block is an erasure like others.
+//!
+//! With checks every read error is detected, and the block is one more erasure.
 
 use crate::chain::{Chain, ChainError, Step};
 use crate::exact::{Rational, whole};
@@ -14,17 +17,17 @@ use crate::parameters::Parameters;
 use crate::scheme::Scheme;
 use num_traits::{One, Zero};
 
-/// Whether blocks are verified while they are read for a rebuild.
+/// Verification of blocks that are read for a rebuild.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Model {
-    /// They are not: a silent error spreads into what is rebuilt (figure 1-1).
+    /// None: a silent error corrupts the rebuilt data (figure 1-1).
     Unchecked,
-    /// They are, by checksums or signatures: a silent error is one more erasure (figure 1-2). So does Gabion.
+    /// By checksums or signatures: a silent error is one more erasure (figure 1-2). Gabion works this way.
     Checked,
 }
 
 impl Model {
-    /// Both.
+    /// Both models.
     pub const ALL: [Model; 2] = [Model::Unchecked, Model::Checked];
 
     /// Its name in results.
@@ -36,15 +39,15 @@ impl Model {
     }
 }
 
-/// How the equations of the thesis are read.
+/// Interpretation of the equations of the thesis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Reading {
-    /// By what they stand for: with no disk missing nothing is rebuilt, so no read error of a rebuild leads out of state 0; and an
-    /// error leads to one state only. Then both models agree for one tolerated erasure, as the thesis says they do.
+    /// By their meaning: with no missing disk nothing is rebuilt, so no read error of a rebuild leaves state 0; and an
+    /// error leads to one state only. Then both models agree for one tolerated erasure, as the thesis states.
     #[default]
     Meant,
-    /// Letter by letter: f_0 of equations 1.2 and 1.5 has the read errors too, and in the last state of figure 1-2 silent errors
-    /// count twice.
+    /// Literally: f_0 of equations 1.2 and 1.5 includes the read errors, and in the last state of figure 1-2 silent
+    /// errors count twice.
     Printed,
 }
 
@@ -52,7 +55,7 @@ impl Model {
     /// The chain of one group of disks.
     ///
     /// # Errors
-    /// Not for parameters that were checked: disks do fail.
+    /// None for checked parameters, since disks fail.
     pub fn chain(
         self,
         scheme: Scheme,
@@ -62,7 +65,7 @@ impl Model {
         let (failure, rebuild) = (parameters.failure_rate(), parameters.rebuild_rate());
         let error = parameters.read_error(scheme.data());
         let silent = &parameters.given().silent * &error * &rebuild;
-        // Errors that are noticed.
+        // Detected errors.
         let noticed = match self {
             Model::Unchecked => (Rational::one() - &parameters.given().silent) * &error * &rebuild,
             Model::Checked => &error * &rebuild,

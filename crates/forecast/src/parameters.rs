@@ -1,10 +1,10 @@
-//! What is known of the disks.
+//! Parameters of disks.
 
 use crate::exact::{Rational, any_of, float, fraction, is_negative, shown, whole};
 use num_bigint::BigInt;
 use num_traits::{One, Zero};
 
-/// Parameters as people know them. The default is what table 1-2 of the thesis gives.
+/// Parameters in user units. The defaults are those of table 1-2 of the thesis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Given {
     /// Bytes of a disk.
@@ -13,7 +13,7 @@ pub struct Given {
     pub failure_hours: Rational,
     /// Mean hours of a rebuild.
     pub rebuild_hours: Rational,
-    /// Read errors per bit that is read.
+    /// Read errors per bit read.
     pub read_errors: Rational,
     /// The share of read errors that the disk does not report.
     pub silent: Rational,
@@ -31,44 +31,44 @@ impl Default for Given {
     }
 }
 
-/// Why disks cannot be as they are said to be.
+/// Reason why parameters are invalid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParameterError {
-    /// Zero or less of what has to be more.
+    /// A value that must be positive.
     #[error("{what} of {value} is not more than 0")]
     NotPositive {
-        /// Which parameter.
+        /// The parameter.
         what: &'static str,
-        /// What it was said to be.
+        /// The value.
         value: f64,
     },
-    /// No probability.
+    /// Not a probability.
     #[error("{what} of {value} is not between 0 and 1")]
     NoShare {
-        /// Which parameter.
+        /// The parameter.
         what: &'static str,
-        /// What it was said to be.
+        /// The value.
         value: f64,
     },
-    /// So large or small that it is surely a slip.
-    #[error("{what} of {value:e} is beyond what can be meant")]
+    /// So large or small that it must be a mistake.
+    #[error("{what} of {value:e} is out of range")]
     Beyond {
-        /// Which parameter.
+        /// The parameter.
         what: &'static str,
-        /// What it was said to be.
+        /// The value.
         value: f64,
     },
 }
 
-/// Parameters that can be computed with.
+/// Checked parameters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Parameters {
     given: Given,
 }
 
 impl Given {
-    /// Checks that disks can be so.
+    /// Checks the values.
     ///
     /// # Errors
     /// See [`ParameterError`].
@@ -78,7 +78,7 @@ impl Given {
             ("a mean time between failures", &self.failure_hours),
             ("a rebuild time", &self.rebuild_hours),
         ];
-        // Between a millionth of a unit and more bytes or hours than there will ever be.
+        // Between 1e-30 and 1e30 units.
         let most = whole(10).pow(30);
         for (what, value) in positive {
             if is_negative(value) || value.is_zero() {
@@ -100,7 +100,7 @@ impl Given {
 }
 
 impl Parameters {
-    /// As they were given.
+    /// The given values.
     pub fn given(&self) -> &Given {
         &self.given
     }
@@ -120,23 +120,24 @@ impl Parameters {
         (&self.given.capacity * whole(8)).ceil().to_integer()
     }
 
-    /// The probability of a read error while `disks` whole disks are read: h of the thesis for one, h_r for d - δ of them.
+    /// The probability of a read error while `disks` whole disks are read: h of the thesis for one, h_r for d - δ of
+    /// them.
     pub fn read_error(&self, disks: u32) -> Rational {
         any_of(&self.given.read_errors, &(self.bits() * BigInt::from(disks)))
     }
 
-    /// The same for so many bytes.
+    /// The same for this many bytes.
     pub(crate) fn read_error_in(&self, bytes: &Rational) -> Rational {
         any_of(&self.given.read_errors, &(bytes * whole(8)).ceil().to_integer())
     }
 
-    /// In words, for people.
+    /// A description for messages.
     pub fn words(&self) -> String {
         let terabytes = &self.given.capacity / whole(1_000_000_000_000);
         format!("disks of {} TB, {}", shown(&terabytes, 3), self.words_without_capacity())
     }
 
-    /// The same where the capacity does not count.
+    /// The same without the capacity.
     pub fn words_without_capacity(&self) -> String {
         let Given { failure_hours, rebuild_hours, read_errors, silent, .. } = &self.given;
         format!(
@@ -150,10 +151,10 @@ impl Parameters {
     }
 }
 
-/// The mean hours between failures of disks of which a share fails per year (equation 1.1 of the thesis, in hours).
+/// Mean hours between failures for an annual failure rate (equation 1.1 of the thesis, in hours).
 ///
 /// # Errors
-/// A share that is not above 0.
+/// A rate that is not positive.
 pub(crate) fn hours_of_share(share: &Rational) -> Result<Rational, ParameterError> {
     if is_negative(share) || share.is_zero() {
         return Err(ParameterError::NotPositive { what: "an annual failure rate", value: float(share) });
@@ -162,10 +163,10 @@ pub(crate) fn hours_of_share(share: &Rational) -> Result<Rational, ParameterErro
 }
 
 impl Given {
-    /// With the mean time between failures that an annual failure rate says: 0.0212 for 2.12 %.
+    /// Sets the mean time between failures by an annual failure rate: 0.0212 for 2.12 %.
     ///
     /// # Errors
-    /// A rate that is not above 0.
+    /// A rate that is not positive.
     pub fn with_annual_failure_rate(self, share: &Rational) -> Result<Given, ParameterError> {
         Ok(Given { failure_hours: hours_of_share(share)?, ..self })
     }
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_that_cannot_be_are_refused() {
+    fn invalid_parameters_are_refused() {
         let minus = || -whole(1);
         let zero = || whole(0);
         for capacity in [zero(), minus()] {

@@ -1,12 +1,13 @@
-//! What files on a pool promise together, by where their columns really are.
+//! Durability of all files of a pool, from the actual placement of their columns.
 //!
-//! Targets fail one after the other. With i of N gone, in an order by chance, the next one is fatal with the probability that some
-//! file loses one column too many with i + 1 and had enough with i. That comes from counting sets of targets:
+//! Targets fail one after the other. With i of N targets lost in random order, the next failure is fatal with the
+//! probability that some file loses too many columns with i + 1 lost targets but not with i. It follows from counting
+//! sets of targets:
 //! ```text
 //!   F_i = share of all sets of i targets whose loss loses a file       q_i+1 = (F_i+1 - F_i) / (1 - F_i)
 //! ```
-//! With as many targets as columns this is the chain of [`Model::Checked`](crate::Model); with more, it knows which combinations
-//! of targets have no file in common.
+//! With as many targets as columns this is the chain of [`Model::Checked`](crate::Model); with more, it accounts for
+//! combinations of targets without a common file.
 
 use crate::chain::{Chain, ChainError, Step};
 use crate::exact::{Rational, rounded, whole};
@@ -16,41 +17,41 @@ use num_bigint::BigInt;
 use num_traits::{One, Zero};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where the columns of a file are, and how many it can lose.
+/// Placement of the columns of a file, and the number it can lose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// For every column with bytes, what it fails together with: a target, or a domain. The same one may come twice.
+    /// For every non-empty column its failure unit: a target or a domain. Columns may share a unit.
     pub columns: Vec<usize>,
-    /// Columns that it can lose.
+    /// Columns that the file can lose.
     pub tolerated: usize,
-    /// Columns that are read to make one anew.
+    /// Columns that are read to rebuild one.
     pub needed: usize,
     /// Bytes of a column.
     pub column_bytes: u64,
 }
 
-/// Sets that are counted one by one, times what it takes to look at one. More are bounded.
+/// Work limit of exact counting: number of sets times the cost per set. Beyond it an upper bound is used.
 const MOST_LOOKS: u64 = 20_000_000;
 
-/// States that are told apart; one failure more is the end.
+/// Maximum number of states; one more failure is the end.
 const MOST_MISSING: usize = 24;
 
-/// Why a pool promises nothing.
+/// Reason why a pool has no forecast.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlacementError {
-    /// Nothing is there.
+    /// No files.
     #[error("there are no files with content: nothing can be lost")]
     Nothing,
-    /// More than can be handled.
+    /// Too many targets.
     #[error("{0} targets are more than {MAX_DISKS}")]
     TooMany(usize),
-    /// A column that is nowhere.
+    /// A column on a target that does not exist.
     #[error("column on target {column} of {units}")]
     Outside {
-        /// Where it is said to be.
+        /// Its target.
         column: usize,
-        /// Targets there are.
+        /// Number of targets.
         units: usize,
     },
     /// The chain has no end.
@@ -58,10 +59,10 @@ pub enum PlacementError {
     Chain(#[from] ChainError),
 }
 
-/// Columns per unit, and how many columns may be lost.
+/// Columns per unit, and the number of columns that may be lost.
 type Shape = (Vec<(usize, usize)>, usize);
 
-/// All files of a pool, by where they are.
+/// Placement of all files of a pool.
 #[derive(Debug, Clone)]
 pub struct Placement {
     units: usize,
@@ -69,7 +70,7 @@ pub struct Placement {
     read_bytes: Rational,
 }
 
-/// A share of sets, and whether it is counted or bounded from above.
+/// A fraction of sets, counted exactly or bounded from above.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Share {
     value: Rational,
@@ -77,7 +78,7 @@ struct Share {
 }
 
 impl Placement {
-    /// Of files on this many targets, or domains.
+    /// The placement of files on this many targets or domains.
     ///
     /// # Errors
     /// See [`PlacementError`].
@@ -95,7 +96,7 @@ impl Placement {
                 }
                 *weights.entry(column).or_default() += 1;
             }
-            // Whoever of its targets is lost, the columns that are needed are read once.
+            // For the loss of any of its targets, the needed columns are read once.
             read +=
                 BigInt::from(weights.len()) * BigInt::from(layout.needed) * BigInt::from(layout.column_bytes);
             shapes.insert((weights.into_iter().collect(), layout.tolerated));
@@ -107,17 +108,17 @@ impl Placement {
         Ok(Placement { units, shapes, read_bytes })
     }
 
-    /// Different layouts.
+    /// Number of distinct layouts.
     pub fn layouts(&self) -> usize {
         self.shapes.len()
     }
 
-    /// Bytes that the rebuild of one of them reads, on average.
+    /// Mean bytes read by the rebuild of one target.
     pub fn read_bytes(&self) -> &Rational {
         &self.read_bytes
     }
 
-    /// The least number of targets whose loss loses a file.
+    /// The smallest number of targets whose loss loses a file.
     pub fn fewest_fatal(&self) -> usize {
         let of = |(weights, tolerated): &Shape| {
             let mut heaviest: Vec<usize> = weights.iter().map(|(_, weight)| *weight).collect();
@@ -128,11 +129,11 @@ impl Placement {
                 lost > *tolerated
             })
         };
-        // A file whose columns may all be lost is lost with none; no code is so.
+        // A file that can lose all columns is never lost; no code has that property.
         self.shapes.iter().filter_map(of).min().map_or(self.units + 1, |index| index + 1)
     }
 
-    /// The share of sets of so many targets whose loss loses a file, where it is counted and not bounded.
+    /// The fraction of sets of `missing` targets whose loss loses a file; `None` if it is only bounded.
     pub fn fatal_share(&self, missing: usize) -> Option<Rational> {
         Some(self.share(missing)).filter(|share| share.counted).map(|share| share.value)
     }
@@ -151,7 +152,7 @@ impl Placement {
         Share { value: bound.min(Rational::one()), counted: false }
     }
 
-    /// Sets that lose some file, looked at one by one.
+    /// Counts the sets that lose some file, by enumeration.
     fn count(&self, missing: usize) -> BigInt {
         let mut gone = vec![false; self.units];
         let mut chosen: Vec<usize> = (0..missing).collect();
@@ -159,7 +160,7 @@ impl Placement {
         let mut fatal = 0u64;
         loop {
             fatal += u64::from(self.loses(&gone));
-            // The next set in order: the last one that can move does, and those behind it follow it.
+            // Next combination in lexicographic order.
             let Some(moving) = (0..missing).rev().find(|&at| chosen[at] < self.units - missing + at) else {
                 return BigInt::from(fatal);
             };
@@ -180,7 +181,7 @@ impl Placement {
         self.shapes.iter().any(lost)
     }
 
-    /// The chain of the whole pool, with blocks verified while they are read. The capacity is what files really take.
+    /// The chain of the whole pool, with verified reads. The capacity is the actual size of files.
     ///
     /// # Errors
     /// See [`PlacementError`].
@@ -196,14 +197,14 @@ impl Placement {
                 true => Share { value: Rational::one(), counted: true },
                 false => self.share(missing + 1),
             };
-            // What is bounded is at most this; the difference of bounds would be none.
+            // A bound of the next fraction is an upper bound here; the difference of two bounds would not be one.
             let fatal = match before.counted && next.counted && !before.value.is_one() {
                 true => rounded(&((&next.value - &before.value) / (Rational::one() - &before.value))),
                 false => next.value.clone(),
             };
             let failures = whole((self.units - missing) as u64) * &failure;
             let errors = if missing > 0 { &error * &rebuild } else { Rational::zero() };
-            // An error is met in a file that is being rebuilt, which may be the one with nothing left to spare.
+            // A read error hits a file that is being rebuilt, which may have no redundancy left.
             let (errors_onward, errors_fatal) = match missing + 1 >= fewest {
                 true => (Rational::zero(), errors),
                 false => (errors, Rational::zero()),
@@ -230,9 +231,9 @@ fn binomial(of: usize, chosen: usize) -> BigInt {
     (0..chosen).fold(BigInt::one(), |product, index| product * (of - index) / (index + 1))
 }
 
-/// Sets of `missing` out of `units` that take more columns of a file than it tolerates.
+/// Number of sets of `missing` out of `units` that lose more columns of a file than it tolerates.
 fn fatal_sets((weights, tolerated): &Shape, units: usize, missing: usize) -> BigInt {
-    // Sets of the file's own targets, by how many they are and how many columns they take.
+    // Sets of the file's own targets, by size and number of lost columns.
     let mut own: BTreeMap<(usize, usize), BigInt> = BTreeMap::from([((0, 0), BigInt::one())]);
     for (_, weight) in weights {
         for ((count, lost), sets) in own.clone() {
@@ -259,8 +260,8 @@ mod tests {
         }
     }
 
-    /// Two files of three columns that tolerate one loss, on six targets with none in common: of fifteen pairs three are fatal for
-    /// either; of twenty triples, only those lose nothing that … no triple spares both, since one file has two of three.
+    /// Two files of three columns that tolerate one loss, on six targets with none in common: of fifteen pairs three
+    /// are fatal for each; every triple is fatal, since one of the files loses two of its three columns.
     #[test]
     fn sets_are_counted() {
         let placement = Placement::new(6, [layout(&[0, 1, 2], 1), layout(&[3, 4, 5], 1)]).unwrap();
@@ -282,14 +283,14 @@ mod tests {
 
     /// Two columns in one domain: a file that should survive two losses does not survive one.
     #[test]
-    fn columns_that_fail_together_count_together() {
+    fn columns_in_one_domain_are_lost_together() {
         let placement = Placement::new(4, [layout(&[0, 0, 0, 1, 2], 2)]).unwrap();
         assert_eq!(placement.fewest_fatal(), 1);
         assert_eq!(placement.fatal_share(1).unwrap(), Rational::new(1.into(), 4.into()));
     }
 
     #[test]
-    fn pools_that_cannot_be_are_refused() {
+    fn invalid_pools_are_refused() {
         assert!(matches!(Placement::new(3, []), Err(PlacementError::Nothing)));
         let outside = Placement::new(3, [layout(&[0, 3], 1)]);
         assert!(matches!(outside, Err(PlacementError::Outside { column: 3, units: 3 })));

@@ -1,4 +1,4 @@
-//! What a chain promises, in the units of people.
+//! Durability figures of a chain in common units.
 
 use crate::chain::{Chain, ChainError};
 use crate::exact::{Rational, chance, log10, rounded, rounded_quotient, whole};
@@ -10,13 +10,13 @@ use num_traits::{One, Zero};
 /// Hours of a year, as in equation 1.1 of the thesis.
 pub const HOURS_PER_YEAR: u64 = 8760;
 
-/// How long data is kept.
+/// Durability of data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Promise {
     mean_hours: Rational,
 }
 
-/// Why there is no forecast.
+/// Reason why there is no forecast.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ForecastError {
@@ -26,13 +26,13 @@ pub enum ForecastError {
 }
 
 impl Promise {
-    /// Of a chain, and as many like it beside each other as `groups` says: the first one to lose something counts.
+    /// The durability of `groups` independent chains: the first loss counts.
     pub fn of(chain: &Chain, groups: u32) -> Promise {
         let (numerator, denominator) = chain.mean_fraction();
         Promise { mean_hours: rounded_quotient(&numerator, &(denominator * groups.max(1))) }
     }
 
-    /// The mean time to data corruption, in hours: that of the chain, which is exact, cut to 77 digits.
+    /// The mean time to data corruption in hours, computed exactly and truncated to 77 digits.
     pub fn mean_hours(&self) -> &Rational {
         &self.mean_hours
     }
@@ -44,31 +44,31 @@ impl Promise {
 
     /// The probability of corruption or loss within a year.
     ///
-    /// It is that of a constant rate, 1 over the mean time: chains return to their first state again and again, each time as if nothing had
-    /// been, so the time to the end is nearly exponential wherever rebuilds are much shorter than a year.
+    /// Computed for a constant rate, 1 over the mean time: chains return to their first state again and again and have
+    /// no memory, so the time to the end is nearly exponential if rebuilds are much shorter than a year.
     pub fn per_year(&self) -> Rational {
         chance(&rounded(&(whole(HOURS_PER_YEAR) / &self.mean_hours)))
     }
 
-    /// How many nines the probability to keep everything for a year has: 3 for 0.999.
+    /// Number of nines of the probability of keeping all data for a year: 3 for 0.999.
     pub fn nines(&self) -> f64 {
         let loss = self.per_year();
         if loss.is_zero() || loss.is_one() { 0.0 } else { -log10(&loss) }
     }
 }
 
-/// What a code promises.
+/// Forecast for a code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forecast {
     /// The code and its disks.
     pub scheme: Scheme,
-    /// Whether blocks are verified.
+    /// The model.
     pub model: Model,
-    /// What comes of it.
+    /// The result.
     pub promise: Promise,
 }
 
-/// What a code promises on disks like these.
+/// The forecast for a code on disks with these parameters.
 ///
 /// # Errors
 /// See [`ForecastError`].

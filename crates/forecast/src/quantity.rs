@@ -1,31 +1,31 @@
-//! Quantities as people write them: 4TB, 12h, 2.12%, 1e-9/year.
+//! Parser of quantities: 4TB, 12h, 2.12%, 1e-9/year.
 
 use crate::exact::{NumberError, Rational, decimal, fraction, whole};
 use crate::promise::HOURS_PER_YEAR;
 
-/// Why a text is no such quantity.
+/// Reason why a text is not a quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuantityError {
-    /// The number in it is none.
+    /// An invalid number.
     #[error(transparent)]
     Number(#[from] NumberError),
-    /// A unit that is not known.
-    #[error("'{unit}' of '{text}' is no unit here; there are: {known}")]
+    /// An unknown unit.
+    #[error("unknown unit '{unit}' in '{text}'; known units: {known}")]
     Unit {
-        /// What was written.
+        /// The text.
         text: String,
-        /// The unit in it.
+        /// The unit.
         unit: String,
-        /// Units there are.
+        /// The known units.
         known: String,
     },
 }
 
-/// A unit and how much it is.
+/// A unit and its factor.
 type Unit = (&'static str, Rational);
 
-/// Number and unit: the unit is the last letters, so that the e of an exponent is none.
+/// Splits number and unit: the unit is the trailing letters, so that the e of an exponent belongs to the number.
 fn split(text: &str) -> (&str, &str) {
     let text = text.trim();
     let end = text.rfind(|letter: char| letter.is_ascii_digit() || letter == '.').map_or(0, |at| at + 1);
@@ -34,7 +34,7 @@ fn split(text: &str) -> (&str, &str) {
 
 fn scaled(text: &str, units: &[Unit]) -> Result<Rational, QuantityError> {
     let (number, unit) = split(text);
-    // What has no number in it is no quantity with an odd unit.
+    // A text without a number is reported as an invalid number, not as an unknown unit.
     let value = decimal(if number.is_empty() { text } else { number })?;
     let factor = units.iter().find(|(name, _)| *name == unit).map(|(_, factor)| factor);
     let known =
@@ -101,7 +101,7 @@ pub fn per_year(text: &str) -> Result<Rational, QuantityError> {
     )
 }
 
-/// Errors per bit that is read: 1e-15, 1e-15/bit or 8e-15/B.
+/// Errors per bit read: 1e-15, 1e-15/bit or 8e-15/B.
 ///
 /// # Errors
 /// See [`QuantityError`].
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused_with_its_name() {
+    fn invalid_quantities_are_refused_with_their_text() {
         for text in ["nan", "inf", "", "TB", "x5"] {
             assert!(matches!(bytes(text), Err(QuantityError::Number(_))), "{text}");
         }

@@ -1,15 +1,15 @@
-//! Codes and the disks they are spread over.
+//! Codes and their disks.
 
 use crate::exact::{Rational, fraction};
 use std::fmt;
 
-/// Most disks of one code or pool.
+/// Maximum disks of one code or pool.
 pub const MAX_DISKS: u32 = 1024;
 
 /// A code k + m on disks. Replication is 1 + m.
 ///
-/// The blocks of a stripe are on k + m different disks of `disks`. With more disks than that, stripes are assumed to be spread so
-/// that any m + 1 disks have blocks of some stripe in common, which is so for pools with many files.
+/// The blocks of a stripe are on k + m different disks of `disks`. With more disks, stripes are assumed to be spread so
+/// that any m + 1 disks share blocks of some stripe, as in pools with many files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Scheme {
     data: u32,
@@ -18,36 +18,36 @@ pub struct Scheme {
     groups: u32,
 }
 
-/// Why there is no such scheme.
+/// Reason why a scheme is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SchemeError {
-    /// No block with data.
+    /// No data block.
     #[error("a code needs at least one data block")]
     NoData,
     /// Fewer disks than blocks.
     #[error("{disks} disks are too few for {data}+{redundancy}, which needs {}", data + redundancy)]
     Disks {
-        /// Disks there are.
+        /// Number of disks.
         disks: u32,
         /// Data blocks.
         data: u32,
         /// Redundancy blocks.
         redundancy: u32,
     },
-    /// More than can be handled.
+    /// Too many disks.
     #[error("{0} disks are more than {MAX_DISKS}")]
     TooMany(u64),
-    /// Groups that do not come out even.
+    /// Disks that are not a multiple of the group size.
     #[error("{disks} disks do not make whole groups of {width}")]
     Uneven {
-        /// Disks there are.
+        /// Number of disks.
         disks: u32,
         /// Disks of a group.
         width: u32,
     },
-    /// A text that names no code.
-    #[error("'{0}' is no code: write 10+4, or 3x for three copies")]
+    /// A text that is not a code.
+    #[error("'{0}' is not a code: write 10+4, or 3x for three copies")]
     Syntax(String),
 }
 
@@ -69,7 +69,7 @@ impl Scheme {
     /// A code that tolerates `erasures` lost disks of `disks`.
     ///
     /// # Errors
-    /// More erasures than disks, or as many.
+    /// At least as many erasures as disks.
     pub fn tolerating(disks: u32, erasures: u32) -> Result<Scheme, SchemeError> {
         match disks.checked_sub(erasures) {
             Some(data) if data > 0 => Scheme::new(data, erasures),
@@ -91,10 +91,10 @@ impl Scheme {
         Ok(Scheme { disks, groups: 1, ..self })
     }
 
-    /// The same code on this many disks in groups of its width, which share nothing.
+    /// The same code on this many disks in independent groups of its width.
     ///
     /// # Errors
-    /// Too few disks, or some left over.
+    /// Too few disks, or disks left over.
     pub fn grouped_on(self, disks: u32) -> Result<Scheme, SchemeError> {
         let scheme = self.spread_over(disks)?;
         let width = self.width();
@@ -104,7 +104,7 @@ impl Scheme {
         }
     }
 
-    /// Reads 10+4 or 3x.
+    /// Parses 10+4 or 3x.
     ///
     /// # Errors
     /// See [`SchemeError`].
@@ -119,7 +119,7 @@ impl Scheme {
         Scheme::new(number(data)?, number(redundancy)?)
     }
 
-    /// Data blocks of a stripe: what a rebuild reads.
+    /// Data blocks of a stripe, which is the number of blocks that a rebuild reads.
     pub fn data(self) -> u32 {
         self.data
     }
@@ -139,7 +139,7 @@ impl Scheme {
         self.disks
     }
 
-    /// Groups that share nothing.
+    /// Number of independent groups.
     pub fn groups(self) -> u32 {
         self.groups
     }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn disks_are_shared_out() {
+    fn disks_are_spread_or_grouped() {
         let code = Scheme::new(4, 2).unwrap();
         let spread = code.spread_over(24).unwrap();
         assert_eq!((spread.disks(), spread.groups()), (24, 1));

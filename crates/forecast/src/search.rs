@@ -1,4 +1,4 @@
-//! Codes that give what someone wants.
+//! Search for codes that meet a durability or overhead goal.
 
 use crate::exact::Rational;
 use crate::model::{Model, Reading};
@@ -6,12 +6,12 @@ use crate::parameters::Parameters;
 use crate::promise::{Forecast, ForecastError, forecast};
 use crate::scheme::{Scheme, SchemeError};
 
-/// What is wanted.
+/// Goal of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wish {
-    /// Disks there are.
+pub struct SearchGoal {
+    /// Number of disks.
     pub disks: u32,
-    /// Disks are used in groups that share nothing, not spread.
+    /// Use disks in independent groups instead of spreading.
     pub grouped: bool,
     /// Highest probability of loss in a year.
     pub at_most: Option<Rational>,
@@ -19,60 +19,60 @@ pub struct Wish {
     pub overhead: Option<Rational>,
 }
 
-/// Why a code does not do.
+/// Reason why a code does not meet the goal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Obstacle {
-    /// It takes more redundancy.
+    /// Too much redundancy.
     Overhead,
-    /// It loses data more often.
+    /// Too high a probability of loss.
     Loss,
     /// Disks would be left over.
     Uneven,
 }
 
-/// A code and what speaks against it.
+/// A code with the reasons against it.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// What it promises; of a code that leaves disks over, what one group promises.
+    /// Its forecast; for a code that leaves disks over, that of one group.
     pub forecast: Forecast,
-    /// Nothing, for a code that does.
+    /// Empty for a code that meets the goal.
     pub obstacles: Vec<Obstacle>,
 }
 
 impl Candidate {
-    /// Whether it is what was wanted.
+    /// True if it meets the goal.
     pub fn qualifies(&self) -> bool {
         self.obstacles.is_empty()
     }
 }
 
-/// All codes for so many disks: the cheapest first, of equal ones the safest.
+/// All codes for this many disks, by cost and then by durability.
 ///
 /// # Errors
 /// Too many disks, or a chain without an end.
 pub fn candidates(
-    wish: &Wish,
+    goal: &SearchGoal,
     model: Model,
     parameters: &Parameters,
     reading: Reading,
 ) -> Result<Vec<Candidate>, SearchError> {
     let mut found = Vec::new();
-    for redundancy in 0..wish.disks {
-        for data in 1..=wish.disks - redundancy {
+    for redundancy in 0..goal.disks {
+        for data in 1..=goal.disks - redundancy {
             let code = Scheme::new(data, redundancy)?;
             let mut obstacles = Vec::new();
-            let scheme = match wish.grouped {
-                false => code.spread_over(wish.disks)?,
-                true => code.grouped_on(wish.disks).unwrap_or_else(|_| {
+            let scheme = match goal.grouped {
+                false => code.spread_over(goal.disks)?,
+                true => code.grouped_on(goal.disks).unwrap_or_else(|_| {
                     obstacles.push(Obstacle::Uneven);
                     code
                 }),
             };
             let forecast = forecast(scheme, model, parameters, reading)?;
-            if wish.overhead.as_ref().is_some_and(|most| code.overhead() > *most) {
+            if goal.overhead.as_ref().is_some_and(|most| code.overhead() > *most) {
                 obstacles.push(Obstacle::Overhead);
             }
-            if wish.at_most.as_ref().is_some_and(|most| forecast.promise.per_year() > *most) {
+            if goal.at_most.as_ref().is_some_and(|most| forecast.promise.per_year() > *most) {
                 obstacles.push(Obstacle::Loss);
             }
             found.push(Candidate { forecast, obstacles });
@@ -85,11 +85,11 @@ pub fn candidates(
     Ok(found)
 }
 
-/// Why nothing was found out.
+/// Reason why a search failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SearchError {
-    /// Disks that no code can have.
+    /// An invalid number of disks.
     #[error(transparent)]
     Scheme(#[from] SchemeError),
     /// A code without a forecast.

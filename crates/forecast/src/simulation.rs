@@ -1,7 +1,7 @@
-//! The same process played with single disks, to be compared with what the chains say.
+//! Simulation of the same process with single disks, for comparison with the chains.
 //!
-//! Nothing of the chains is used: every disk has a lifetime of its own, a rebuild a duration, every disk that it reads an error or
-//! none. So a slip in the rates of a chain shows as a mean outside of the interval.
+//! It is independent of the chains: every disk has its own lifetime, every rebuild a duration, and every disk read an
+//! error or none. So a mistake in the rates of a chain shows as a mean outside the confidence interval.
 
 use crate::exact::float;
 use crate::model::Model;
@@ -9,32 +9,32 @@ use crate::parameters::Parameters;
 use crate::promise::Promise;
 use crate::scheme::Scheme;
 
-/// Most events that are played. It takes some seconds.
+/// Maximum number of simulated events, some seconds of run time.
 pub const MOST_EVENTS: f64 = 5e8;
 
-/// What was seen.
+/// Result of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Simulated {
-    /// How often data was lost or corrupted.
+    /// Number of losses or corruptions.
     pub losses: u64,
-    /// Mean hours to that.
+    /// Mean hours until a loss.
     pub mean_hours: f64,
-    /// The true mean lies between these with a probability of 99 %.
+    /// Lower bound of the 99 % confidence interval of the mean.
     pub low: f64,
-    /// See `low`.
+    /// Upper bound of that interval.
     pub high: f64,
-    /// Failures and rebuilds that were played.
+    /// Simulated failures and rebuilds.
     pub events: u64,
 }
 
 impl Simulated {
-    /// Whether a mean time is within what was seen.
+    /// True if a mean time is within the confidence interval.
     pub fn agrees(&self, mean_hours: f64) -> bool {
         (self.low..=self.high).contains(&mean_hours)
     }
 }
 
-/// Why nothing was played.
+/// Reason why a simulation is refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimulationError {
@@ -49,17 +49,17 @@ pub enum SimulationError {
     TooRare {
         /// The code.
         scheme: String,
-        /// Losses asked for.
+        /// Requested losses.
         losses: u64,
-        /// Events that they take.
+        /// Estimated events.
         events: f64,
     },
 }
 
-/// Numbers that look like chance and can be repeated (SplitMix64).
-struct Chance(u64);
+/// Reproducible random numbers (SplitMix64).
+struct SimulationRng(u64);
 
-impl Chance {
+impl SimulationRng {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -76,13 +76,13 @@ impl Chance {
         self.uniform() <= probability
     }
 
-    /// With this mean.
+    /// An exponentially distributed time with this mean.
     fn lifetime(&mut self, mean: f64) -> f64 {
         -self.uniform().ln() * mean
     }
 }
 
-/// What the players know of the disks.
+/// Parameters of a simulation.
 struct Rules {
     disks: usize,
     tolerated: usize,
@@ -90,12 +90,12 @@ struct Rules {
     model: Model,
     failure_hours: f64,
     rebuild_hours: f64,
-    /// Of one disk that is read whole.
+    /// Probability of a read error for one whole disk.
     read_error: f64,
     silent: f64,
 }
 
-/// Plays until `losses` losses were seen, from new disks each.
+/// Simulates until `losses` losses have occurred, each starting with new disks.
 ///
 /// # Errors
 /// See [`SimulationError`].
@@ -122,18 +122,18 @@ pub fn simulate(
         read_error: -(bits * (-float(&given.read_errors)).ln_1p()).exp_m1(),
         silent: float(&given.silent),
     };
-    // Every failure is followed by a rebuild, and by more of these where rebuilds fail.
+    // Every failure is followed by a rebuild, and by more rebuilds if these fail.
     let groups = f64::from(scheme.groups());
     let failures = float(promise.mean_hours()) * groups * rules.disks as f64 / rules.failure_hours;
     let events = losses as f64 * (2.0 * failures + rules.tolerated as f64);
     if events.is_nan() || events > MOST_EVENTS {
         return Err(SimulationError::TooRare { scheme: scheme.to_string(), losses, events });
     }
-    let mut chance = Chance(seed);
+    let mut rng = SimulationRng(seed);
     let (mut sum, mut squares, mut events) = (0.0, 0.0, 0);
     for _ in 0..losses {
         let first =
-            (0..scheme.groups()).map(|_| rules.play(&mut chance, &mut events)).fold(f64::INFINITY, f64::min);
+            (0..scheme.groups()).map(|_| rules.run_once(&mut rng, &mut events)).fold(f64::INFINITY, f64::min);
         sum += first;
         squares += first * first;
     }
@@ -146,8 +146,8 @@ pub fn simulate(
 
 impl Rules {
     /// Hours until data is lost.
-    fn play(&self, chance: &mut Chance, events: &mut u64) -> f64 {
-        let mut ends: Vec<f64> = (0..self.disks).map(|_| chance.lifetime(self.failure_hours)).collect();
+    fn run_once(&self, rng: &mut SimulationRng, events: &mut u64) -> f64 {
+        let mut ends: Vec<f64> = (0..self.disks).map(|_| rng.lifetime(self.failure_hours)).collect();
         let mut missing = 0;
         let mut rebuilt = f64::INFINITY;
         loop {
@@ -160,25 +160,25 @@ impl Rules {
                     return fails;
                 }
                 if missing == 1 {
-                    rebuilt = fails + chance.lifetime(self.rebuild_hours);
+                    rebuilt = fails + rng.lifetime(self.rebuild_hours);
                 }
                 continue;
             }
             let now = rebuilt;
-            let failed = (0..self.read).filter(|_| chance.happens(self.read_error)).count();
+            let failed = (0..self.read).filter(|_| rng.happens(self.read_error)).count();
             if failed == 0 {
                 for end in ends.iter_mut().filter(|end| end.is_infinite()) {
-                    *end = now + chance.lifetime(self.failure_hours);
+                    *end = now + rng.lifetime(self.failure_hours);
                 }
                 missing = 0;
                 rebuilt = f64::INFINITY;
                 continue;
             }
-            if self.model == Model::Unchecked && chance.happens(self.silent) {
+            if self.model == Model::Unchecked && rng.happens(self.silent) {
                 return now;
             }
-            // The disk with the error counts as failed. All are alike, so the first one will do; but not the one that would have failed
-            // next, or those that are left would live longer than disks do.
+            // The disk with the error counts as failed. All disks are equal, so the first one is used; not the one with
+            // the shortest remaining lifetime, which would bias the lifetimes of the others.
             if let Some(end) = ends.iter_mut().find(|end| end.is_finite()) {
                 *end = f64::INFINITY;
             }
@@ -186,7 +186,7 @@ impl Rules {
             if missing > self.tolerated {
                 return now;
             }
-            rebuilt = now + chance.lifetime(self.rebuild_hours);
+            rebuilt = now + rng.lifetime(self.rebuild_hours);
         }
     }
 }

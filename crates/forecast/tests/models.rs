@@ -1,9 +1,9 @@
-//! The models beside closed forms, textbooks, a plain solver and a simulation.
+//! The models compared with closed forms, textbook formulas, a plain solver and a simulation.
 
 use gabion_forecast::exact::{decimal, float, log10, shown, whole};
 use gabion_forecast::{
     Candidate, Chain, ChainError, Given, Layout, Model, Obstacle, Parameters, Placement, Promise, Rational,
-    Reading, Scheme, SimulationError, Wish, candidates, forecast, simulate,
+    Reading, Scheme, SearchGoal, SimulationError, candidates, forecast, simulate,
 };
 
 fn number(text: &str) -> Rational {
@@ -34,7 +34,7 @@ where
     for<'a> &'a T:
         std::ops::Sub<T, Output = T> + std::ops::Mul<&'a T, Output = T> + std::ops::Div<&'a T, Output = T>,
 {
-    // Augmented by a column of ones; the first unknown is what is asked for.
+    // Augmented by a column of ones; the first unknown is the result.
     let size = matrix.len();
     matrix.iter_mut().for_each(|row| row.push(one.clone()));
     for column in (1..size).rev() {
@@ -88,7 +88,7 @@ fn closed_forms_of_small_codes() {
     }
 }
 
-/// The formulas of textbooks are limits for disks that fail much more rarely than they are rebuilt.
+/// Textbook formulas are limits for failures that are much rarer than rebuilds.
 #[test]
 fn known_formulas_in_the_limit() {
     let parameters = disks("1e9", "10", "0", "0");
@@ -115,9 +115,10 @@ fn without_read_errors_checks_change_nothing() {
     }
 }
 
-/// As the thesis says of figure 1-3: equal for one erasure; better with checks for more, much better for three and more.
+/// As stated in the thesis for figure 1-3: equal for one erasure; better with checks for more, much better for three
+/// and more.
 #[test]
-fn checks_help_where_there_is_something_to_check_with() {
+fn checks_help_with_two_or_more_redundancy_blocks() {
     let parameters = Parameters::default();
     for count in 3..=24 {
         let [unchecked, checked] = Model::ALL.map(|model| hours(count, 1, model, &parameters));
@@ -130,7 +131,7 @@ fn checks_help_where_there_is_something_to_check_with() {
             before = gain;
         }
     }
-    // Letter by letter the two differ even for one erasure, which the thesis denies.
+    // Read literally, the two differ even for one erasure, contrary to the thesis.
     let scheme = Scheme::tolerating(8, 1).unwrap();
     let printed = Model::ALL.map(|model| forecast(scheme, model, &parameters, Reading::Printed).unwrap());
     assert_ne!(printed[0].promise, printed[1].promise);
@@ -150,7 +151,7 @@ fn more_redundancy_is_better_and_more_disks_are_worse() {
     }
 }
 
-/// The mean time is that of equation 1.4: the recurrence gives what elimination gives, digit by digit.
+/// The mean time is that of equation 1.4: the recurrence equals elimination exactly.
 #[test]
 fn recurrence_equals_elimination() {
     for parameters in [Parameters::default(), disks("500", "24", "1e-14", "0.2")] {
@@ -167,7 +168,8 @@ fn recurrence_equals_elimination() {
     }
 }
 
-/// Floating point is right where few disks fail often, and wrong for good codes: why all this is done with fractions.
+/// Floating point is accurate for few disks with frequent failures, and wrong for good codes, which is the reason for
+/// fractions.
 #[test]
 fn floating_point_suffices_only_where_it_is_well_conditioned() {
     let float_hours = |scheme: Scheme, parameters: &Parameters| {
@@ -186,14 +188,14 @@ fn floating_point_suffices_only_where_it_is_well_conditioned() {
     assert!(ratio.is_nan() || (ratio - 1.0).abs() > 0.1, "{ratio}");
 }
 
-/// Values that the thesis prints, those that can be computed from its definitions and those that cannot.
+/// Values printed in the thesis: those that follow from its definitions and those that do not.
 #[test]
 fn printed_values() {
     let parameters = Parameters::default();
     assert_eq!(shown(&parameters.read_error(6), 2), "0.17");
     // h of table 1-2 is not that of its own parameters …
     assert_eq!(shown(&parameters.read_error(1), 5), "0.031493");
-    // … but what double precision makes of one error in 1e16 bits, where 1 - 1e-16 is rounded to 1 - 2^-53.
+    // … but the result of double precision for one error in 1e16 bits, where 1 - 1e-16 is rounded to 1 - 2^-53.
     assert_eq!(format!("{:.7}", 1.0 - (1.0 - 1e-16_f64).powf(3.2e13)), "0.0035464");
     let enterprise = disks("1e6", "12", "1e-16", "0.01");
     assert_eq!(shown(&enterprise.read_error(1), 5), "0.0031949");
@@ -211,7 +213,7 @@ fn simulated_disks_agree_with_the_chains() {
             let found = simulate(scheme, model, &parameters, &promise, 4000, 7 + index as u64).unwrap();
             let mean = float(promise.mean_hours());
             assert!(found.agrees(mean), "{scheme} {model:?}: {mean} {found:?}");
-            // Tight enough to tell the models, and the readings, apart.
+            // Tight enough to distinguish the models and the readings.
             assert!(found.high / found.low < 1.1);
             seen += 1;
         }
@@ -225,7 +227,7 @@ fn simulated_disks_agree_with_the_chains() {
     assert!(!found.agrees(float(promise(Model::Checked, Reading::Printed).mean_hours())));
 }
 
-/// Codes on more disks than they have blocks, and several groups of disks, are played too.
+/// Also codes on more disks than blocks, and several groups of disks.
 #[test]
 fn simulated_pools_agree_with_the_chains() {
     let parameters = disks("900", "24", "1e-15", "0.3");
@@ -233,7 +235,8 @@ fn simulated_pools_agree_with_the_chains() {
     for scheme in [code.spread_over(12).unwrap(), code.grouped_on(15).unwrap()] {
         let promise = forecast(scheme, Model::Checked, &parameters, Reading::Meant).unwrap().promise;
         let found = simulate(scheme, Model::Checked, &parameters, &promise, 4000, 3).unwrap();
-        // The first of several groups is a little later than a third of one, since all begin with new disks.
+        // The first loss among several groups is slightly later than a third of the time of one, since all start with
+        // new disks.
         let mean = float(promise.mean_hours());
         assert!(
             found.agrees(mean) || (scheme.groups() > 1 && (found.mean_hours / mean - 1.0).abs() < 0.1),
@@ -243,7 +246,7 @@ fn simulated_pools_agree_with_the_chains() {
 }
 
 #[test]
-fn what_cannot_be_seen_is_refused() {
+fn too_rare_losses_are_refused() {
     let scheme = Scheme::new(10, 4).unwrap();
     let parameters = disks("1e6", "12", "1e-17", "0.01");
     let promise = forecast(scheme, Model::Checked, &parameters, Reading::Meant).unwrap().promise;
@@ -268,9 +271,13 @@ fn years_and_nines_follow_from_the_mean() {
 }
 
 #[test]
-fn wishes_are_met_or_refused_with_a_reason() {
-    let wish =
-        Wish { disks: 24, grouped: false, at_most: Some(number("1e-9")), overhead: Some(number("0.4")) };
+fn search_goals_are_met_or_refused_with_a_reason() {
+    let wish = SearchGoal {
+        disks: 24,
+        grouped: false,
+        at_most: Some(number("1e-9")),
+        overhead: Some(number("0.4")),
+    };
     let parameters = disks("1e6", "12", "1e-17", "0.01");
     let all = candidates(&wish, Model::Checked, &parameters, Reading::Meant).unwrap();
     assert_eq!(all.len(), 300);
@@ -289,7 +296,8 @@ fn wishes_are_met_or_refused_with_a_reason() {
     }
     assert!(all.is_sorted_by_key(|it| it.forecast.scheme.overhead()));
     let grouped =
-        candidates(&Wish { grouped: true, ..wish }, Model::Checked, &parameters, Reading::Meant).unwrap();
+        candidates(&SearchGoal { grouped: true, ..wish }, Model::Checked, &parameters, Reading::Meant)
+            .unwrap();
     assert!(
         grouped
             .iter()
@@ -297,7 +305,7 @@ fn wishes_are_met_or_refused_with_a_reason() {
     );
     assert!(
         candidates(
-            &Wish { disks: 2000, grouped: false, at_most: None, overhead: None },
+            &SearchGoal { disks: 2000, grouped: false, at_most: None, overhead: None },
             Model::Checked,
             &parameters,
             Reading::Meant
@@ -306,7 +314,7 @@ fn wishes_are_met_or_refused_with_a_reason() {
     );
 }
 
-/// A pool that is just as wide as its files is an array.
+/// A pool exactly as wide as its files is an array.
 #[test]
 fn a_pool_as_wide_as_its_files_is_an_array() {
     let parameters = Parameters::default();
@@ -318,9 +326,10 @@ fn a_pool_as_wide_as_its_files_is_an_array() {
     assert_eq!(pool.chain(&parameters).unwrap().mean_hours(), array.mean_hours());
 }
 
-/// Two files that share no disk are lost when either is; and a pool is worse than any of its files, better than all spread.
+/// Two files on disjoint disks: the pool loses data when either is lost. It is worse than each of its files and better
+/// than spreading over all disks.
 #[test]
-fn a_pool_promises_less_than_its_files_and_more_than_the_worst() {
+fn a_pool_is_between_its_files_and_spreading_over_all_disks() {
     let parameters = disks("1e5", "24", "0", "0");
     let layout = |first: usize| Layout {
         columns: (first..first + 4).collect(),
@@ -338,13 +347,13 @@ fn a_pool_promises_less_than_its_files_and_more_than_the_worst() {
     let everywhere =
         years(8, (0..5).map(layout).chain([Layout { columns: (0..8).collect(), ..layout(0) }]).collect());
     assert!(everywhere < two);
-    // A file without redundancy is the end of all promises.
+    // A file without redundancy dominates the result.
     let naked = Layout { columns: vec![0], tolerated: 0, needed: 1, column_bytes: 1 };
     let bare = years(8, vec![layout(0), layout(4), naked]);
     assert!((bare / (1e5 / 8760.0) - 1.0).abs() < 0.1, "{bare}");
 }
 
-/// With more targets than can be counted the bound is used: never better than counting.
+/// For more targets than can be counted, the bound is used: never better than counting.
 #[test]
 fn large_pools_are_bounded_from_below() {
     let parameters = Parameters::default();
@@ -362,7 +371,7 @@ fn large_pools_are_bounded_from_below() {
     let bounded = large.chain(&parameters).unwrap().mean_hours();
     let spread = Scheme::new(10, 4).unwrap().spread_over(200).unwrap();
     let worst = Model::Checked.chain(spread, &parameters, Reading::Meant).unwrap().mean_hours();
-    // 200 layouts leave most sets of five targets without a file in common.
+    // With 200 layouts most sets of five targets have no file in common.
     assert!(bounded > worst);
 }
 

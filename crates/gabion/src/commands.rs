@@ -2,6 +2,7 @@
 
 mod bench;
 mod daemon;
+mod device;
 mod forecast;
 mod info;
 mod mount;

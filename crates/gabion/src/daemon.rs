@@ -105,6 +105,8 @@ pub struct Environment {
     pub reload: Arc<AtomicBool>,
     /// Receives events.
     pub tell: Tell,
+    /// Where measured speeds and compiled kernels of devices are kept.
+    pub device_cache: Option<PathBuf>,
 }
 
 /// A daemon.
@@ -123,14 +125,15 @@ struct Daemon {
 /// # Errors
 /// See [`DaemonError`]. A failed source is no error: it is reported, and started again.
 pub fn run(config: Config, environment: Environment) -> Result<(), DaemonError> {
-    let Environment { socket, registry, supervisor, stop, reload, tell } = environment;
+    let Environment { socket, registry, supervisor, stop, reload, tell, device_cache } = environment;
     let notifier = Notifier::new(&supervisor)
         .map_err(|source| DaemonError::Io { doing: "the address of NOTIFY_SOCKET", source })?;
     let socket = config.socket.clone().or(socket).ok_or(DaemonError::NoPlace)?;
     let place = Place::take(&socket)?;
     let half = config.stop_within.unsigned_abs() / 2;
     let registry = config.pools.clone().map(Registry::new).or(registry);
-    let context = DaemonContext { registry, socket, tell, patience: Duration::from_nanos(half) };
+    let patience = Duration::from_nanos(half);
+    let context = DaemonContext { registry, socket, tell, patience, device_cache };
     let daemon = Arc::new(Daemon {
         config: Mutex::new(config.clone()),
         context,

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod compute;
 pub mod daemon;
 pub mod exit;
 pub mod live;

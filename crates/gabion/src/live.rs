@@ -64,6 +64,9 @@ pub enum LiveError {
     /// Error of the pool.
     #[error(transparent)]
     Pool(#[from] PoolError),
+    /// The device cannot be used.
+    #[error(transparent)]
+    Device(#[from] crate::compute::DeviceError),
     /// Error of the engine.
     #[error(transparent)]
     Engine(#[from] gabion_engine::Error),

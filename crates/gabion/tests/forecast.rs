@@ -115,8 +115,8 @@ fn disks_that_cannot_be_are_refused_by_name() {
     for (arguments, word) in [
         (&["--capacity", "0"][..], "a capacity of 0"),
         (&["--mtbf", "-5h"], "a mean time between failures of -5"),
-        (&["--mtbf", "nan"], "'nan' is no decimal number"),
-        (&["--mtbf", "inf"], "'inf' is no decimal number"),
+        (&["--mtbf", "nan"], "'nan' is not a decimal number"),
+        (&["--mtbf", "inf"], "'inf' is not a decimal number"),
         (&["--afr", "0%"], "an annual failure rate of 0"),
         (&["--rebuild", "0"], "a rebuild time of 0"),
         (&["--rebuild", "3 fortnights"], "fortnights"),

@@ -1,6 +1,6 @@
 //! `gabion info` as a user runs it.
 
-use gabion_engine::kernel::{Backend, KERNEL_VARIABLE, rows};
+use gabion_engine::kernel::{Backend, KERNEL_VARIABLE, kernel_sets};
 use serde_json::Value;
 use std::process::{Command, Output};
 
@@ -22,8 +22,8 @@ fn json(output: &Output) -> Value {
 fn json_lists_every_row_of_the_table() {
     let info = json(&info(None, &["--json"]));
     let kernels = info["kernels"].as_array().unwrap();
-    assert_eq!(kernels.len(), rows().len());
-    for (kernel, row) in kernels.iter().zip(rows()) {
+    assert_eq!(kernels.len(), kernel_sets().len());
+    for (kernel, row) in kernels.iter().zip(kernel_sets()) {
         assert_eq!(kernel["name"], row.name());
         assert_eq!(kernel["needs"], row.needs());
         assert_eq!(kernel["supported"], row.supported());
@@ -62,7 +62,7 @@ fn devices_are_listed_or_their_absence_is_explained() {
 
 #[test]
 fn every_kernel_that_runs_can_be_forced() {
-    for row in rows().iter().filter(|row| row.supported()) {
+    for row in kernel_sets().iter().filter(|row| row.supported()) {
         let info = json(&info(Some(row.name()), &["--json"]));
         let chosen = info["kernels"].as_array().unwrap().iter().filter(|kernel| kernel["chosen"] == true);
         let names: Vec<&str> = chosen.map(|kernel| kernel["name"].as_str().unwrap()).collect();
@@ -73,7 +73,7 @@ fn every_kernel_that_runs_can_be_forced() {
 /// The scalar row is never the fastest where there is another, so that force is the only reason.
 #[test]
 fn force_is_given_as_the_reason() {
-    if rows().iter().filter(|row| row.supported()).count() < 2 {
+    if kernel_sets().iter().filter(|row| row.supported()).count() < 2 {
         eprintln!("SKIP: this CPU has the scalar row only");
         return;
     }
@@ -97,7 +97,7 @@ fn an_unknown_kernel_is_an_error_that_names_the_known_ones() {
             }
         }
         assert!(message.contains("'abacus'"), "{message}");
-        for row in rows() {
+        for row in kernel_sets() {
             assert!(message.contains(row.name()), "{message}");
         }
     }
@@ -108,10 +108,26 @@ fn the_table_is_aligned() {
     let text = String::from_utf8(info(None, &[]).stdout).unwrap();
     let head = text.lines().find(|line| line.starts_with("kernel")).unwrap();
     let at = head.find("supported").unwrap();
-    for row in rows() {
+    for row in kernel_sets() {
         let prefix = format!("{} ", row.name());
         let line = text.lines().find(|line| line.starts_with(&prefix)).unwrap();
         assert!(line[at..].starts_with(if row.supported() { "yes " } else { "no " }), "{line}");
     }
     assert_eq!(text.matches("chosen:").count(), 1);
+}
+
+/// Benches are a program of their own: the former command names the new one, with the same arguments.
+#[test]
+fn bench_names_the_command_to_type() {
+    for (arguments, expected) in [
+        (&["vault", "--quick", "--json"][..], "-p gabion-bench -- vault --quick --json"),
+        (&[], "-p gabion-bench -- --help"),
+        (&["--help"], "-p gabion-bench -- --help"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gabion"));
+        let output = command.arg("bench").args(arguments).output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.trim_end().ends_with(expected), "{message}");
+    }
 }

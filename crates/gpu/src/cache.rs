@@ -1,10 +1,11 @@
-//! Compiled kernels on disk: one file per kernel, named by everything that decides its bytes.
+//! Cache of compiled kernels, in memory and on disk. Files are named by a hash of the kernel's text, device, driver and
+//! compiler.
 //!
-//! A file is a hash of its contents and the contents. What is damaged is as good as absent, and so is a directory
-//! that cannot be written: the kernel is compiled then.
+//! A file consists of a hash of its contents and the contents. Damaged files and unwritable directories are ignored:
+//! the kernel is compiled then.
 //!
-//! A kernel from the disk computes what this process writes. So directory and file must belong to its user or to root, and nobody else may be
-//! able to write to them: what others put there is as good as absent as well.
+//! A loaded kernel determines the data that this process writes. So directory and file must belong to the user of the
+//! process or to root, and must not be writable by others; otherwise they are ignored as well.
 
 use crate::error::GpuError;
 use std::collections::HashMap;
@@ -19,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug, Clone)]
 pub(crate) struct DiskCache {
     directory: PathBuf,
-    /// Device, driver and compiler, which the kernels belong to.
+    /// Device, driver and compiler of the kernels.
     machine: String,
 }
 
@@ -40,7 +41,7 @@ impl DiskCache {
         self.directory.join(format!("{}.kernel", hash.finalize().to_hex()))
     }
 
-    /// The compiled form of a kernel's text.
+    /// Loads the compiled form of a kernel's text.
     pub(crate) fn get(&self, text: &str) -> Option<Vec<u8>> {
         is_ours(&std::fs::metadata(&self.directory).ok()?).then_some(())?;
         let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
@@ -57,20 +58,20 @@ impl DiskCache {
         (blake3::hash(contents).as_bytes() == hash).then(|| contents.to_vec())
     }
 
-    /// Keeps the compiled form of a kernel's text.
+    /// Stores the compiled form of a kernel's text.
     ///
     /// # Errors
-    /// What the file system said; whoever compiled the kernel has it all the same.
+    /// File system errors; the caller still has the compiled kernel.
     pub(crate) fn put(&self, text: &str, contents: &[u8]) -> std::io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
         if !is_ours(&std::fs::metadata(&self.directory)?) {
             return Err(std::io::ErrorKind::PermissionDenied.into());
         }
         let file = self.file(text);
-        // Written beside and renamed, so that nobody reads half a file. Two who write the same kernel at once write the
-        // same bytes.
+        // Written to a temporary file and renamed, so that no process reads a partial file. Concurrent writers of the
+        // same kernel write the same bytes.
         let beside = file.with_extension(format!("{}-{:?}", std::process::id(), std::thread::current().id()));
-        // What a process that died left there under our number.
+        // Left by a dead process with the same process id.
         let _ = std::fs::remove_file(&beside);
         let mut out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
         out.write_all(blake3::hash(contents).as_bytes())?;
@@ -80,10 +81,10 @@ impl DiskCache {
     }
 }
 
-/// Largest kernel that is taken from the disk, in bytes; real ones have some hundred thousand.
+/// Largest kernel file, in bytes; real ones have some hundred thousand.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// Whether nobody else can change what this is about.
+/// True if no other user can modify the file.
 fn is_ours(found: &Metadata) -> bool {
     let user = rustix::process::geteuid().as_raw();
     (found.uid() == user || found.uid() == 0) && found.mode() & 0o022 == 0
@@ -98,24 +99,24 @@ pub(crate) struct KernelCache<T> {
     from_disk: AtomicU64,
 }
 
-/// Most kernels that stay loaded. When there are more, all are forgotten: those in use live on with their users.
+/// Capacity in memory. When it is full, all entries are dropped; kernels in use stay alive through their owners.
 const MOST_LOADED: usize = 512;
 
 impl<T: Clone> KernelCache<T> {
-    /// For kernels of `machine`, kept in `directory` if there is one.
+    /// A cache for kernels of `machine`, on disk in `directory` if given.
     pub(crate) fn new(directory: Option<&Path>, machine: &str) -> KernelCache<T> {
         let disk = directory.map(|directory| DiskCache::new(directory, machine));
         let (compiled, from_disk) = (AtomicU64::new(0), AtomicU64::new(0));
         KernelCache { disk, loaded: Mutex::default(), compiled, from_disk }
     }
 
-    /// Kernels compiled so far, and kernels taken from the disk.
+    /// Numbers of kernels compiled and loaded from disk.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.compiled.load(Ordering::Relaxed), self.from_disk.load(Ordering::Relaxed))
     }
 
-    /// The kernel of a text. `load` takes what the disk has, if the driver takes it; `compile` makes the kernel and, if the
-    /// driver gives it, what goes to the disk.
+    /// The kernel of a text. `load` passes a cached binary to the driver, which may reject it; `compile` returns the
+    /// kernel and, if the driver provides it, the binary to store.
     pub(crate) fn get(
         &self,
         text: &str,
@@ -127,7 +128,7 @@ impl<T: Clone> KernelCache<T> {
         if let Some(kernel) = loaded().get(&key) {
             return Ok(kernel.clone());
         }
-        // Nobody waits for another kernel's compilation; two who want the same one may compile it twice.
+        // The lock is not held during compilation; two threads may compile the same kernel.
         let kept = self.disk.as_ref().and_then(|disk| disk.get(text)).and_then(load);
         let kernel = match kept {
             Some(kernel) => {
@@ -158,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_come_back_for_the_same_machine_only_and_damage_is_seen() {
+    fn kernels_are_loaded_for_the_same_machine_only_and_damage_is_detected() {
         let directory = tempfile::tempdir().unwrap();
         let cache = DiskCache::new(directory.path(), "a device, a driver");
         assert_eq!(cache.get("text"), None);
@@ -175,9 +176,9 @@ mod tests {
         assert_eq!(cache.get("text"), None);
     }
 
-    /// Who could write to the directory of the cache could have his own kernel compute what root writes.
+    /// A user who can write to the cache directory could run his own kernel in a process of root.
     #[test]
-    fn kernels_that_others_could_have_put_there_are_not_run() {
+    fn files_that_other_users_can_write_are_ignored() {
         use std::os::unix::fs::{PermissionsExt, chown, symlink};
         let above = tempfile::tempdir().unwrap();
         let directory = above.path().join("cache");
@@ -224,7 +225,7 @@ mod tests {
         let second = cache();
         assert_eq!(second.get("text", load, || panic!("compiled again")).unwrap(), "kernel");
         assert_eq!(second.counts(), (0, 1));
-        // What the driver does not take is compiled.
+        // A binary that the driver rejects is compiled again.
         assert_eq!(cache().get("text", |_| None, compile).unwrap(), "kernel");
     }
 }

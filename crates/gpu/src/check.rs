@@ -1,9 +1,9 @@
-//! The engine's conformance suite over a device, for a program that runs where the device is.
+//! The engine's conformance suite for a device, as a function for programs that run on the machine of the device.
 //!
-//! Checks are independent of each other and most of their time is compiling, so several threads share them.
+//! Checks are independent and spend most of their time compiling, so several threads run them.
 
 use gabion_engine::conformance::{
-    Buffers, PatternLimits, Random, boundary_lengths, every_run_is_launched,
+    Buffers, PatternLimits, TestRng, boundary_lengths, every_run_is_launched,
     partial_and_update_agree_with_encode, random_plans, refuses_wrong_buffers, same_as_reference,
     survives_losses,
 };
@@ -14,30 +14,30 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How much to check.
+/// Extent of the checks.
 #[derive(Debug, Clone)]
 pub struct Effort {
     /// Rounds of random plans of every field and layout.
     pub rounds: u64,
-    /// Codes whose losses are repaired.
+    /// Codes for which losses are repaired.
     pub codes: Vec<&'static str>,
     /// Loss patterns of each code.
     pub losses: PatternLimits,
     /// Codes with partial products and updates.
     pub updates: Vec<&'static str>,
-    /// Wide or long plans, with the bytes of a block.
+    /// Wide or long plans, with the length of a block in bytes.
     pub wide: Vec<(&'static str, usize)>,
-    /// Fields whose multiplication is tried with lengths around every size that a kernel knows.
+    /// Fields whose multiplication is checked for lengths around all step sizes of kernels.
     pub boundaries: Vec<Field>,
     /// Threads that share the checks.
     pub threads: usize,
-    /// Whether wrong buffers and launches are looked at, with plans of several widths and layouts.
+    /// True if wrong buffers and launch counts are checked, with plans of several widths and layouts.
     pub general: bool,
-    /// Which part of the checks is run.
+    /// The part of the checks to run.
     pub part: Part,
 }
 
-/// One of several parts of the checks, so that a long suite can be run in pieces.
+/// One of several parts of the checks, so that a long suite can be split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     /// From 1.
@@ -46,18 +46,18 @@ pub struct Part {
 }
 
 impl Part {
-    /// Everything.
+    /// All checks.
     pub const WHOLE: Part = Part { index: 1, count: 1 };
 
-    /// Whether check number `place` belongs to it.
+    /// True if check number `place` belongs to this part.
     fn has(self, place: usize) -> bool {
         place % self.count == self.index - 1
     }
 }
 
-/// A part that is none.
+/// An invalid part.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no part: use I/N, such as 1/8, with I from 1 to N")]
+#[error("'{0}' is not a part: use I/N, such as 1/8, with I from 1 to N")]
 pub struct BadPart(String);
 
 impl std::str::FromStr for Part {
@@ -77,7 +77,7 @@ impl std::fmt::Display for Part {
     }
 }
 
-/// Every family, field and layout, narrow and wide.
+/// Codes of every family, field and layout, narrow and wide.
 pub const CODES: [&str; 29] = [
     "1+1",
     "1+4",
@@ -126,7 +126,7 @@ pub const WIDE: [(&str, usize); 7] = [
 ];
 
 impl Effort {
-    /// Everything, for a device that compiles quickly.
+    /// All checks, for a device with a fast compiler.
     pub fn full(threads: usize) -> Effort {
         Effort {
             rounds: 6,
@@ -141,7 +141,7 @@ impl Effort {
         }
     }
 
-    /// What back ends can do that know words of 8 bits and nothing else.
+    /// Checks for back ends that support only 8-bit symbols in the words layout.
     pub fn of_bytes(threads: usize) -> Effort {
         let knows = |text: &str| {
             let code = code(text);
@@ -160,7 +160,7 @@ impl Effort {
     }
 }
 
-/// Buffers as the heap gives them, each one byte further from an aligned address.
+/// Heap buffers, each one byte further from an aligned address.
 struct Shifted(usize);
 
 #[derive(Debug)]
@@ -193,9 +193,9 @@ impl AsMut<[u8]> for ShiftedBlock {
 
 type Check<'a> = (String, Box<dyn Fn() + Send + Sync + 'a>);
 
-/// Runs the suite; `report` hears of every check as it ends, with what was wrong. Returns how many failed.
+/// Runs the suite; calls `report` with the result of every check. Returns the number of failed checks.
 ///
-/// Launches are counted while nobody else launches anything.
+/// Launch counts are checked while no other check runs.
 pub fn conformance(
     backend: &dyn Backend,
     launches: &(dyn Fn() -> u64 + Sync),
@@ -210,7 +210,7 @@ pub fn conformance(
         let outcome = catch_unwind(AssertUnwindSafe(check)).map_err(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
             text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()))
-                .unwrap_or_else(|| "a panic without words".to_owned())
+                .unwrap_or_else(|| "a panic without a message".to_owned())
         });
         failed.fetch_add(usize::from(outcome.is_err()), Ordering::Relaxed);
         let _one_at_a_time = reporting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -249,14 +249,14 @@ fn general_checks<'a>(backend: &'a dyn Backend, launches: &'a (dyn Fn() -> u64 +
 fn checks<'a>(backend: &'a dyn Backend, effort: &'a Effort) -> Vec<Check<'a>> {
     let mut checks: Vec<Check<'a>> = Vec::new();
     let mut add = |name: String, check: Box<dyn Fn() + Send + Sync + 'a>| checks.push((name, check));
-    // What takes longest comes first, so that threads end together.
+    // The longest checks first, so that threads finish at about the same time.
     for &(text, len) in &effort.wide {
         add(
             format!("{text} in blocks of {len} bytes"),
             Box::new(move || {
                 let plan = code(text).encode_plan().expect("a plan");
                 let len = len.next_multiple_of(plan.granule());
-                same_as_reference(&[backend], &plan, len, &mut Shifted(0), &mut Random(6));
+                same_as_reference(&[backend], &plan, len, &mut Shifted(0), &mut TestRng(6));
             }),
         );
     }
@@ -290,7 +290,7 @@ fn checks<'a>(backend: &'a dyn Backend, effort: &'a Effort) -> Vec<Check<'a>> {
         add(
             format!("boundary lengths over {field:?}"),
             Box::new(move || {
-                let mut random = Random(5);
+                let mut random = TestRng(5);
                 for mode in [Mode::Write, Mode::Add] {
                     let constant = 0xb5c0_fbcf_ec4d_3b2f & field.mask();
                     let plan = Plan::multiply(field, constant, mode).expect("a plan");
@@ -351,9 +351,9 @@ mod tests {
         }
     }
 
-    /// The reference gives right bytes but launches nothing: one check must fail, and no other.
+    /// The reference computes correct bytes but launches nothing: exactly one check must fail.
     #[test]
-    fn who_launches_nothing_is_found() {
+    fn missing_launches_are_detected() {
         let failures = Mutex::new(Vec::new());
         let report = |name: &str, outcome: Result<(), String>| {
             if let Err(why) = outcome {
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn who_counts_passes() {
+    fn counted_launches_pass() {
         let count = AtomicU64::new(0);
         let counting = || count.fetch_add(1, Ordering::Relaxed);
         assert_eq!(conformance(&Reference, &counting, &little(), &|_, outcome| outcome.unwrap()), 0);

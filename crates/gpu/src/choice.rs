@@ -1,42 +1,42 @@
-//! Which of the kernels serves a plan.
+//! Choice of the kernel form for a plan.
 
 use crate::error::GpuError;
 use crate::shape::Shape;
-use crate::source::{generic, products};
+use crate::source::{Dialect, generic, products, transforms};
 use crate::takeover::Ledger;
-use crate::tuning::{self, check_size};
+use crate::tuning::{self, FEW_ROWS, Tuning, check_size};
 use gabion_engine::kernel::Kernel;
 use gabion_engine::{Error, Plan};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// What the user wants.
+/// The user's choice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Choice {
-    /// A kernel that is ready at once, until a plan has done enough work that compiling its own pays.
+    /// A kernel that is ready at once, until the plan has processed enough bytes for compiling its own kernel.
     #[default]
     Automatic,
-    /// The plan's own kernel wherever it is not too large to be unrolled.
+    /// The plan's own kernel, unless it is too large to be unrolled.
     Specialised,
     /// The generic kernel.
     Generic,
-    /// The kernel of tensor cores where there is one for the plan, and the generic one otherwise.
+    /// The tensor-core kernel if it supports the plan, otherwise the generic one.
     Products,
 }
 
-/// What a plan gets.
+/// Form of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// Its matrix unrolled into code.
+    /// The matrix is unrolled into code.
     Specialised,
-    /// Its matrix as data.
+    /// The matrix is data.
     Generic,
-    /// Its matrix as data of tensor cores.
+    /// The matrix is data for tensor cores.
     Products,
 }
 
 impl Choice {
-    /// What follows a back end's name.
+    /// Suffix of the back end's name.
     pub(crate) const fn suffix(self) -> &'static str {
         match self {
             Choice::Automatic => "",
@@ -46,7 +46,7 @@ impl Choice {
         }
     }
 
-    /// The form in which a plan of this shape begins, on a device that has tensor cores for bits or has not.
+    /// The initial form for a plan of this shape, on a device with or without tensor cores for bits.
     pub fn form(self, shape: &Shape, tensor_cores: bool) -> Form {
         match self {
             Choice::Specialised if check_size(shape).is_ok() => Form::Specialised,
@@ -57,8 +57,8 @@ impl Choice {
     }
 }
 
-/// The kernel of tensor cores in operations of the unrolled kernel: with one slab more warps fit on a multiprocessor than with two, and
-/// packets take more registers than words.
+/// Cost of the tensor-core kernel in operations of the unrolled kernel: with one slab more warps fit on a
+/// multiprocessor than with two, and packets take more registers than words.
 fn cost_of_products(shape: &Shape) -> usize {
     let hundredths = match (shape.packet_words.is_some(), shape.inputs * shape.w <= 256) {
         (false, true) => 123,
@@ -69,7 +69,8 @@ fn cost_of_products(shape: &Shape) -> usize {
     products::operations(shape) * hundredths / 100
 }
 
-/// The generic kernel in operations of the unrolled kernel: each of its own goes through shared memory, of which some take two words at once.
+/// Cost of the generic kernel in operations of the unrolled kernel: each of its operations goes through shared memory,
+/// some with two words at once.
 fn cost_of_generic(shape: &Shape) -> usize {
     let generic::Operations { puts, rows, .. } = generic::operations(shape);
     let tenths = if generic::lanes(shape) == 1 { 40 } else { 34 };
@@ -77,10 +78,10 @@ fn cost_of_generic(shape: &Shape) -> usize {
 }
 
 impl Form {
-    /// All of them.
+    /// All forms.
     pub const ALL: [Form; 3] = [Form::Specialised, Form::Generic, Form::Products];
 
-    /// Its name where people choose.
+    /// Its name for users.
     pub const fn name(self) -> &'static str {
         match self {
             Form::Specialised => "specialised",
@@ -89,34 +90,53 @@ impl Form {
         }
     }
 
-    /// Of the forms that need no compiler for each plan, the faster one.
+    /// The faster of the forms that need no compilation per plan.
     pub fn ready_at_once(shape: &Shape, tensor_cores: bool) -> Form {
         let pays = || products::suits(shape) && cost_of_products(shape) < cost_of_generic(shape);
         if tensor_cores && pays() { Form::Products } else { Form::Generic }
     }
 
-    /// The fastest form, for a plan that is used often.
+    /// The fastest form for a plan that is used often.
     pub fn fastest(plan: &Plan, tensor_cores: bool) -> Form {
         let shape = Shape::of(plan);
         if check_size(&shape).is_err() {
             return Form::ready_at_once(&shape, tensor_cores);
         }
-        let (_, unrolled) = tuning::choose(plan);
+        let (_, unrolled) = unrolled_tuning(plan);
         let products = cost_of_products(&shape).max(tuning::moving(&shape));
-        // Estimates are off by some percent; when in doubt, the kernel that has the plan in its code.
+        // Estimates are off by some percent; the specialised kernel is preferred when they are close.
         let pays = tensor_cores && products::suits(&shape) && 10 * products < 9 * unrolled;
         if pays { Form::Products } else { Form::Specialised }
     }
 }
 
-/// Bytes that go through a plan's generic kernel before it gets its own. Compiling takes about a second, and the generic
-/// kernel is slower than the bus only where there are many outputs: a plan that is used once is not worth it.
+/// The tuning of the unrolled kernel of a plan, with its cost in operations on words. If the additions of the matrix
+/// are close to the bottleneck, the factored structure is tried as well, and used if it saves enough additions to
+/// outweigh its other costs.
+pub(crate) fn unrolled_tuning(plan: &Plan) -> (Tuning, usize) {
+    let shape = Shape::of(plan);
+    let (tuning, moving) = (Tuning::of(&shape), tuning::moving(&shape));
+    let operations = tuning.operations(&shape);
+    let transformed =
+        || Some(transforms::source(Dialect::Cuda, plan, transforms::WIDTH)?.counts.arithmetic());
+    // With fewer sums the matrix kernel has registers for twice as many threads and is memory-bound.
+    let tries = shape.outputs * shape.w > FEW_ROWS && 10 * operations > 6 * moving;
+    match tries.then(transformed).flatten() {
+        Some(fewer) if 4 * fewer < 3 * operations => {
+            (Tuning { transformed: transforms::WIDTH, ..tuning }, fewer.max(moving))
+        }
+        _ => (tuning, operations.max(moving)),
+    }
+}
+
+/// Bytes that a plan's generic kernel processes before its own kernel is compiled. Compilation takes about a second,
+/// and the generic kernel is slower than the bus only for many outputs: it does not pay for a plan that is used once.
 pub const AUTOMATIC_BYTES: u64 = 4 << 30;
 
 /// Compiles a plan's own kernel.
 pub type Make = Box<dyn Fn() -> Result<Box<dyn Kernel>, Error> + Send + Sync>;
 
-/// A kernel that begins in the generic form and gets its own once it has seen enough work.
+/// A kernel that starts in the generic form and switches to its own kernel after enough bytes.
 pub struct Growing {
     generic: Box<dyn Kernel>,
     own: OnceLock<Result<Box<dyn Kernel>, Error>>,
@@ -126,13 +146,13 @@ pub struct Growing {
 }
 
 impl Growing {
-    /// Begins with `generic`; `make` compiles the plan's own kernel, or is `None` for a plan too large for one.
+    /// Starts with `generic`; `make` compiles the plan's own kernel, or is `None` for a plan that is too large.
     pub fn new(generic: Box<dyn Kernel>, make: Option<Make>, after: u64) -> Growing {
         Growing { generic, own: OnceLock::new(), make, bytes: AtomicU64::new(0), after }
     }
 
-    /// A plan on a device: `ready` first, what `own` compiles later where that is faster, and the CPU where the device has none and
-    /// `ledger` allows it.
+    /// A plan on a device: first `ready`, later the kernel from `own` if that is faster, and the CPU if the device
+    /// fails and `ledger` allows it.
     pub(crate) fn on_device<K: Kernel + 'static>(
         plan: &Plan,
         ready: K,
@@ -146,13 +166,13 @@ impl Growing {
         Growing::new(Box::new(ready), can.then_some(make), AUTOMATIC_BYTES)
     }
 
-    /// The form that serves now.
+    /// The form in use.
     pub fn form(&self) -> Form {
         if self.own.get().is_some() { Form::Specialised } else { Form::Generic }
     }
 }
 
-/// A kernel that nobody need know the type of.
+/// Boxes a kernel.
 pub(crate) fn boxed<K: Kernel + 'static>(kernel: K) -> Box<dyn Kernel> {
     Box::new(kernel)
 }
@@ -188,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn enough_work_earns_a_kernel_of_its_own() {
+    fn enough_work_compiles_the_own_kernel() {
         let plan = "2+1".parse::<Code>().unwrap().encode_plan().unwrap();
         let (generic, own) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let kernel =
@@ -228,6 +248,21 @@ mod tests {
         Shape::of(&plan(code))
     }
 
+    /// Transforms are chosen where they were faster in measurements.
+    #[test]
+    fn many_outputs_of_packets_are_transformed() {
+        let transformed = |code: &str| {
+            let plan = format!("{code}:packets=4096").parse::<Code>().unwrap().encode_plan().unwrap();
+            unrolled_tuning(&plan).0.transformed > 0
+        };
+        for code in ["16+16", "20+16", "24+12", "32+16", "64+16"] {
+            assert!(transformed(code), "{code}");
+        }
+        for code in ["10+8", "20+8", "45+8", "64+8", "64+4"] {
+            assert!(!transformed(code), "{code}");
+        }
+    }
+
     #[test]
     fn plans_too_large_to_be_unrolled_are_generic() {
         let form = |code: &str| Choice::Specialised.form(&shape(code), true);
@@ -237,9 +272,9 @@ mod tests {
         assert_eq!(form("20+8:w64"), Form::Generic);
     }
 
-    /// The form that was fastest when measured.
+    /// The form that was fastest in measurements.
     #[test]
-    fn tensor_cores_serve_plans_with_many_inputs_and_outputs() {
+    fn tensor_cores_are_used_for_many_inputs_and_outputs() {
         let fastest = |code: &str| Form::fastest(&plan(code), true);
         for code in ["10+4", "45+8", "16+16", "32+16", "30+33", "10+4:w16", "10+4:packets=4096"] {
             assert_eq!(fastest(code), Form::Specialised, "{code}");

@@ -1,4 +1,4 @@
-//! NVIDIA's GPUs through the driver and NVRTC, both loaded at run time.
+//! CUDA back end: NVIDIA GPUs through the driver and NVRTC, both loaded at run time.
 
 mod build;
 mod device;
@@ -18,12 +18,12 @@ use crate::error::{Api, GpuError};
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUresult;
 
-/// A driver's result as ours.
+/// Maps a driver error.
 fn driver(call: &'static str) -> impl Fn(DriverError) -> GpuError {
     move |error| GpuError::Call { api: Api::Cuda, call, reason: error.to_string() }
 }
 
-/// The same for calls that take memory, where running out has a name of its own.
+/// The same for allocations, with a separate error for out of memory.
 fn memory(call: &'static str, kind: &'static str, bytes: usize) -> impl Fn(DriverError) -> GpuError {
     move |error| match error.0 {
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => GpuError::Memory { api: Api::Cuda, kind, bytes },

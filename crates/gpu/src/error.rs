@@ -1,8 +1,8 @@
-//! What can go wrong with a device.
+//! Errors of devices.
 
 use std::fmt;
 
-/// A way to reach devices.
+/// Device API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Api {
     /// NVIDIA's driver and NVRTC.
@@ -27,109 +27,109 @@ impl fmt::Display for Api {
     }
 }
 
-/// Why a device did not do what it was asked for.
+/// Reason for a failed device operation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GpuError {
-    /// The library, the driver or the device is not here.
+    /// The library, the driver or the device is missing.
     #[error("{api} is not available: {reason}")]
     Unavailable {
-        /// What was asked for.
+        /// The request.
         api: Api,
-        /// What is missing.
+        /// The reason.
         reason: String,
     },
     /// No device of this number.
     #[error("{api} has {count} devices, numbered from 0; there is no device {index}")]
     NoSuchDevice {
-        /// What was asked for.
+        /// The request.
         api: Api,
-        /// The number given.
+        /// The requested index.
         index: usize,
-        /// Devices there are.
+        /// Number of devices.
         count: usize,
     },
-    /// A kernel that the device's compiler refuses.
+    /// The device's compiler rejects a kernel.
     #[error("{api} does not compile the kernel ({reason}):\n{log}")]
     Compile {
-        /// Whose compiler.
+        /// The API of the compiler.
         api: Api,
-        /// Its result.
+        /// The error.
         reason: String,
-        /// What it said.
+        /// The compiler's log.
         log: String,
     },
     /// Not enough memory on the device, or not enough pinned memory.
     #[error("{api} has no {bytes} bytes of {kind} memory")]
     Memory {
-        /// Of which device.
+        /// The API of the device.
         api: Api,
         /// Device or pinned memory.
         kind: &'static str,
-        /// Bytes asked for.
+        /// Requested bytes.
         bytes: usize,
     },
-    /// A block or plan beyond what a kernel can count.
+    /// A block or plan beyond the limit of a kernel.
     #[error("{what} of {size} is over the limit of {limit}")]
     TooLarge {
-        /// What is too large.
+        /// The object that is too large.
         what: &'static str,
         /// Its size.
         size: usize,
-        /// The most there may be.
+        /// The limit.
         limit: usize,
     },
-    /// A call that failed, and with it often the device.
+    /// A failed API call, after which the device is often unusable.
     #[error("{api}: {call} failed: {reason}")]
     Call {
-        /// Whose call.
+        /// The API.
         api: Api,
         /// Its name.
         call: &'static str,
-        /// What it gave back.
+        /// The error.
         reason: String,
     },
-    /// The device failed when outputs were written already. They are whole nevertheless: the CPU computed the rest.
+    /// The device failed after outputs were partly written. They are complete nevertheless: the CPU computed the rest.
     #[error(
-        "the device failed after {done} of {len} bytes of every block; the CPU computed the rest, so the outputs are whole: {reason}"
+        "the device failed after {done} of {len} bytes of every block; the CPU computed the rest, so the outputs are complete: {reason}"
     )]
     Interrupted {
         /// Bytes of every output that came from the device.
         done: usize,
         /// Bytes of a block.
         len: usize,
-        /// What the device said.
+        /// The error of the device.
         reason: String,
     },
-    /// A plan that a method of multiplication has no kernel for.
+    /// A plan that a multiplication method does not support.
     #[error("{method} multiplies {can}, not {plan}")]
     Method {
         /// The method.
         method: &'static str,
-        /// What it can do.
+        /// The supported plans.
         can: &'static str,
-        /// What was asked for.
+        /// The request.
         plan: String,
     },
-    /// A way to move blocks that the device does not have.
+    /// A transfer method that the device does not support.
     #[error("{api}: this device cannot move blocks by {transfer}: {reason}")]
     Transfer {
-        /// Of which device.
+        /// The API of the device.
         api: Api,
-        /// The way asked for.
+        /// The transfer method.
         transfer: &'static str,
-        /// What is missing.
+        /// The reason.
         reason: String,
     },
-    /// A result that is not the CPU's.
+    /// A result that differs from the CPU's.
     #[error("output {output} is wrong at byte {byte}")]
     Wrong {
-        /// Which output.
+        /// Index of the output.
         output: usize,
-        /// Where in it.
+        /// Offset in the output.
         byte: usize,
     },
-    /// What the engine says.
+    /// An error of the engine.
     #[error(transparent)]
     Engine(#[from] gabion_engine::Error),
 }

@@ -1,31 +1,31 @@
-//! Devices that fail when they are told to, so that tests see what happens then.
+//! Fault injection for devices, for tests.
 
 use crate::error::{Api, GpuError};
 use std::sync::{Mutex, PoisonError};
 
-/// A step of a device's work that can be made to fail.
+/// A step of a run that can be made to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// A kernel is compiled.
+    /// Compilation of a kernel.
     Compile,
-    /// A slot gets memory for its rounds.
+    /// Memory allocation of a slot.
     Room,
-    /// A round was begun: its copies and its kernel are on their way.
+    /// Start of a round, with its copies and kernel.
     Begin,
-    /// A round was waited for.
+    /// Synchronisation of a round.
     Wait,
 }
 
-/// What a step says when it fails.
+/// Error of a failing step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// That there is not enough memory.
+    /// Out of memory.
     Memory,
-    /// That the device is gone.
+    /// The device is lost.
     Lost,
 }
 
-/// Steps that will fail.
+/// Planned failures.
 #[derive(Debug, Default)]
 pub struct Faults(Mutex<Vec<Planned>>);
 
@@ -38,18 +38,18 @@ struct Planned {
 }
 
 impl Faults {
-    /// `step` fails `times` times, after it went well `skip` times.
+    /// Lets `step` fail `times` times after `skip` successes.
     pub fn plan(&self, step: Step, skip: u32, times: u32, fault: Fault) {
         let planned = Planned { step, skip, times, fault };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(planned);
     }
 
-    /// Whether everything that was planned has happened.
+    /// True if all planned failures have happened.
     pub fn are_over(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().all(|planned| planned.times == 0)
     }
 
-    /// Fails if that is planned.
+    /// Returns an error if a failure is planned.
     pub(crate) fn check(&self, step: Step, api: Api) -> Result<(), GpuError> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(planned) = all.iter_mut().find(|planned| planned.step == step && planned.times > 0) else {

@@ -1,8 +1,12 @@
-//! Plans of the engine on graphics processors.
+#![doc = include_str!("../README.md")]
 //!
-//! [`cuda`] and [`opencl`] compile any [`Plan`](gabion_engine::Plan) into a kernel of the device. Both libraries are loaded when
-//! they are first asked for: a machine that has neither runs everything else, and asking gives
-//! [`GpuError::Unavailable`] with the reason.
+//! # Overview
+//!
+//! GPU back ends of the engine: plans on CUDA and OpenCL devices.
+//!
+//! [`cuda`] and [`opencl`] compile any [`Plan`](gabion_engine::Plan) into a kernel of the device. Both libraries are
+//! loaded at run time on first use. On a machine without them, opening a device returns [`GpuError::Unavailable`] with
+//! the reason, and everything else works.
 
 mod cache;
 pub mod check;

@@ -1,5 +1,4 @@
-//! What devices of both libraries are asked when they are measured: kernels on data that is already there, and the rates
-//! they are compared with.
+//! Traits for measuring devices of both APIs: kernels on data in device memory, and the rates they are compared with.
 
 use crate::choice::Form;
 use crate::error::GpuError;
@@ -8,16 +7,16 @@ use crate::source::Counts;
 use crate::source::method::Variant;
 use crate::source::stages::Stage;
 use crate::tuning::Tuning;
-use gabion_engine::kernel::{Backend, Kernel, Row};
+use gabion_engine::kernel::{Backend, Kernel, KernelSet};
 use gabion_engine::{Layout, Mode, Plan};
 use std::ops::DerefMut;
 
-/// Seconds of one pass, out of several.
+/// Seconds per pass over several passes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
-    /// The shortest.
+    /// The minimum.
     pub best: f64,
-    /// The middle one.
+    /// The median.
     pub median: f64,
 }
 
@@ -32,7 +31,7 @@ impl Rates {
 /// Bytes per second between host memory and the device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Transfers {
-    /// To the device, nothing coming back.
+    /// To the device alone.
     pub to_device: f64,
     /// From the device alone.
     pub from_device: f64,
@@ -42,46 +41,46 @@ pub struct Transfers {
 pub trait Measured: Sync {
     /// Its kernels.
     type Kernel: MeasuredKernel;
-    /// Host memory from which it copies as fast as it can.
+    /// Host memory with the fastest copies.
     type Host: DerefMut<Target = [u8]>;
 
-    /// What people and records call it.
+    /// Its name in output and records.
     fn title(&self) -> String;
 
     /// Bytes of its memory.
     fn memory_bytes(&self) -> u64;
 
-    /// What [`host`](Self::host) gives, in a word.
+    /// Kind of memory that [`host`](Self::host) returns.
     fn host_kind(&self) -> &'static str;
 
-    /// Whether it is a processor that runs this program too.
+    /// True if the device is the host CPU.
     fn is_cpu(&self) -> bool;
 
-    /// The plan's own kernel, cut as `tuning` says or as the cost model does.
+    /// The plan's own kernel, with the given `tuning` or that of the cost model.
     ///
     /// # Errors
-    /// What the device's compiler says.
+    /// Errors of the device's compiler.
     fn specialised(&self, plan: &Plan, tuning: Option<Tuning>) -> Result<Self::Kernel, GpuError>;
 
     /// A kernel of this form.
     ///
     /// # Errors
-    /// A form that the plan or the device does not have; what the device's compiler says.
+    /// A form that the plan or the device does not support; errors of the device's compiler.
     fn of_form(&self, plan: &Plan, form: Form) -> Result<Self::Kernel, GpuError>;
 
-    /// A kernel with its matrix as data that is not yet fast.
+    /// An unoptimised kernel of the given stage, with its matrix as data.
     ///
     /// # Errors
-    /// A plan that has none; what the device's compiler says.
+    /// A plan without such a kernel; errors of the device's compiler.
     fn at_stage(&self, plan: &Plan, stage: Stage) -> Result<Self::Kernel, GpuError>;
 
-    /// Whether it has tensor cores for bits.
+    /// True if it has tensor cores for bit matrices.
     fn multiplies_bits(&self) -> bool;
 
     /// A kernel that multiplies symbols.
     ///
     /// # Errors
-    /// A plan, or a library, that the method has no kernel for; what the device's compiler says.
+    /// A plan or an API that the method does not support; errors of the device's compiler.
     fn by_method(&self, plan: &Plan, variant: Variant) -> Result<Self::Kernel, GpuError>;
 
     /// Host memory, all zero.
@@ -90,23 +89,23 @@ pub trait Measured: Sync {
     /// [`GpuError::Memory`].
     fn host(&self, bytes: usize) -> Result<Self::Host, GpuError>;
 
-    /// Copies `bytes` bytes from one place of the device to another; counts as twice as many, read and written.
+    /// Copies `bytes` bytes within device memory; the traffic is twice that, read and written.
     ///
     /// # Errors
-    /// [`GpuError::Memory`], or what the driver says.
+    /// [`GpuError::Memory`], or errors of the driver.
     fn copy_rate(&self, bytes: usize, passes: usize) -> Result<Rates, GpuError>;
 
-    /// The speed of the bus, each way alone.
+    /// The speed of the bus in each direction alone.
     ///
     /// # Errors
-    /// [`GpuError::Memory`], or what the driver says.
+    /// [`GpuError::Memory`], or errors of the driver.
     fn transfer_rates(&self, bytes: usize, passes: usize) -> Result<Transfers, GpuError>;
 
-    /// Seconds to bring `inward` bytes to the device while `outward` bytes come back: what no pipeline that moves these
-    /// bytes can undercut.
+    /// Seconds for copying `inward` bytes to the device and `outward` bytes back at the same time: the lower bound of
+    /// any pipeline that moves these bytes.
     ///
     /// # Errors
-    /// [`GpuError::Memory`], or what the driver says.
+    /// [`GpuError::Memory`], or errors of the driver.
     fn both_ways(&self, inward: usize, outward: usize, passes: usize) -> Result<Rates, GpuError>;
 
     /// Kernels launched so far.
@@ -115,48 +114,48 @@ pub trait Measured: Sync {
 
 /// A kernel that can be measured.
 pub trait MeasuredKernel: Kernel + Sized {
-    /// Random blocks on the device, and room for results.
+    /// Random blocks on the device, with memory for results.
     type Blocks;
 
     /// Random blocks of about `len` bytes, a whole number of tiles, on the device.
     ///
     /// # Errors
-    /// [`GpuError::Memory`], or what the driver says.
+    /// [`GpuError::Memory`], or errors of the driver.
     fn blocks_on_device(&self, len: usize, seed: u64) -> Result<Self::Blocks, GpuError>;
 
     /// Bytes of a block.
     fn block_bytes(blocks: &Self::Blocks) -> usize;
 
-    /// Times the kernel over blocks that a kernel of the same plan, or one with at least as many blocks, made.
+    /// Times the kernel over blocks created by a kernel of the same plan, or of one with at least as many blocks.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Errors of the driver.
     fn time_on(&self, blocks: &Self::Blocks, passes: usize) -> Result<Rates, GpuError>;
 
-    /// Runs the kernel once and compares samples of the results with the CPU's: the first and the last bytes, and some
+    /// Runs the kernel once and compares samples of the results with the CPU's: the first and last bytes, and some in
     /// between. Only for plans that replace their outputs. Returns the bytes compared.
     ///
     /// # Errors
-    /// What the driver says, and [`GpuError::Wrong`] at the first difference.
+    /// Errors of the driver, and [`GpuError::Wrong`] at the first difference.
     fn check_on(&self, blocks: &Self::Blocks) -> Result<usize, GpuError>;
 
-    /// Registers of a thread, and bytes that did not fit into them, where that is known.
+    /// Registers per thread and spilled bytes, if known.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Errors of the driver.
     fn registers(&self) -> Result<(usize, usize), GpuError>;
 
-    /// Instructions of one thread, as far as the text decides.
+    /// Instructions of one thread that follow from the text.
     fn counts(&self) -> Counts;
 
     /// Bytes of every block that one thread covers.
     fn bytes_per_thread(&self) -> usize;
 
-    /// How it uses the plan's matrix.
+    /// Its form.
     fn form(&self) -> Form;
 }
 
-/// Compares samples of the blocks of a kernel that has just run; `read` gives bytes of a block from a place on.
+/// Compares samples of the outputs of a kernel that has just run; `read` returns bytes of a block from an offset on.
 pub(crate) fn compare(
     prepared: &Prepared,
     len: usize,
@@ -169,7 +168,7 @@ pub(crate) fn compare(
         Layout::Packets { .. } => prepared.plan.granule(),
     };
     let units = len / unit;
-    let cpu = Row::chosen()?.compile(&prepared.plan)?;
+    let cpu = KernelSet::chosen()?.compile(&prepared.plan)?;
     let mut compared = 0;
     for place in [0, units / 3, units / 2, units - 1] {
         let read = |block: usize| read(block, place * unit, unit);
@@ -188,7 +187,7 @@ pub(crate) fn compare(
     Ok(compared)
 }
 
-/// Bytes of blocks of about `len` bytes that hold whole tiles, groups and samples.
+/// The length near `len` that is a multiple of tiles, groups and samples.
 pub(crate) fn whole(prepared: &Prepared, len: usize) -> usize {
     let unit = match prepared.plan.layout() {
         Layout::Words => prepared.unit().next_multiple_of(4096),

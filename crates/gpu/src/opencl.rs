@@ -1,4 +1,4 @@
-//! Any OpenCL 1.2 device; the library is loaded at run time.
+//! OpenCL back end: any OpenCL 1.2 device, with the library loaded at run time.
 
 mod device;
 mod kernel;
@@ -15,12 +15,12 @@ use opencl3::error_codes::{
     CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_HOST_MEMORY, CL_OUT_OF_RESOURCES, ClError,
 };
 
-/// A result of OpenCL as ours.
+/// Maps an OpenCL error.
 fn call(name: &'static str) -> impl Fn(ClError) -> GpuError {
     move |error| GpuError::Call { api: Api::OpenCl, call: name, reason: error.to_string() }
 }
 
-/// The same for calls that may run out of memory: drivers get it only when it is first used.
+/// The same for calls that may run out of memory: drivers allocate it on first use.
 fn memory(name: &'static str, bytes: usize) -> impl Fn(ClError) -> GpuError {
     move |error| match error.0 {
         CL_MEM_OBJECT_ALLOCATION_FAILURE | CL_OUT_OF_RESOURCES | CL_OUT_OF_HOST_MEMORY => {

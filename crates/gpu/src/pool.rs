@@ -1,12 +1,12 @@
-//! Slots of a device, shared by all who run kernels on it.
+//! Pool of the slots of a device, shared by all threads that run kernels on it.
 //!
-//! There are never more than the device's options say, and each takes its share of the memory, so a device never holds
-//! more, however many threads run kernels. Who finds all slots taken waits for one.
+//! The number of slots is limited by the device's options, and each has its share of the memory, so the memory in use
+//! is bounded for any number of threads. A thread that finds all slots taken waits for one.
 
 use crate::error::GpuError;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// All slots of a device: those that rest here, and those that somebody has.
+/// All slots of a device, idle or in use.
 pub(crate) struct Pool<S> {
     most: usize,
     state: Mutex<State<S>>,
@@ -19,18 +19,18 @@ struct State<S> {
 }
 
 impl<S> Pool<S> {
-    /// Room for `most` slots, at least one.
+    /// A pool of at most `most` slots, at least one.
     pub(crate) fn new(most: usize) -> Pool<S> {
         let state = State { idle: Vec::new(), made: 0 };
         Pool { most: most.max(1), state: Mutex::new(state), freed: Condvar::new() }
     }
 
-    /// Most slots there can be.
+    /// The maximum number of slots.
     pub(crate) fn most(&self) -> usize {
         self.most
     }
 
-    /// Between one slot and `wanted`, as many as are free; waits for the first.
+    /// Takes between one slot and `wanted`, as many as are free; waits for the first.
     pub(crate) fn take(
         &self,
         wanted: usize,

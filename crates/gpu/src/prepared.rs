@@ -1,4 +1,4 @@
-//! A plan as a device gets it: text, launch, matrix. One definition for both libraries.
+//! A plan prepared for a device: text, launch parameters, matrix. Shared by both APIs.
 
 use crate::choice::Form;
 use crate::error::GpuError;
@@ -10,13 +10,13 @@ use crate::tuning::{self, Tuning};
 use gabion_engine::matrix::bits::BitMatrix;
 use gabion_engine::{Layout, Plan};
 
-/// What a kernel knows of its plan.
+/// Data of a kernel about its plan.
 pub(crate) struct Prepared {
     pub(crate) plan: Plan,
     pub(crate) shape: Shape,
     pub(crate) launch: Launch,
     pub(crate) counts: Counts,
-    /// Whether the matrix is in the text, and how it is used.
+    /// Form of the kernel.
     pub(crate) form: Form,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Prepared {
 pub(crate) struct Written {
     pub(crate) prepared: Prepared,
     pub(crate) text: String,
-    /// The matrix, and tables, where they are data.
+    /// Matrix and tables, if they are data.
     pub(crate) data: Option<Vec<u32>>,
 }
 
@@ -50,14 +50,14 @@ impl Written {
         Ok(Written::new(plan, source, Form::Specialised, None))
     }
 
-    /// The kernel of all plans, with this plan's matrix as data.
+    /// The generic kernel, with this plan's matrix as data.
     pub(crate) fn generic(dialect: Dialect, plan: &Plan) -> Result<Written, GpuError> {
         let shape = Shape::of(plan);
         let places = generic::places(&shape, &BitMatrix::expand(plan.matrix()?)?);
         Ok(Written::new(plan, generic::source(dialect, &shape), Form::Generic, Some(places)))
     }
 
-    /// The kernel of all plans on tensor cores.
+    /// The tensor-core kernel, shared by all plans.
     pub(crate) fn products(plan: &Plan) -> Result<Written, GpuError> {
         let shape = Shape::of(plan);
         if !products::suits(&shape) {
@@ -68,7 +68,7 @@ impl Written {
         Ok(Written::new(plan, products::source(&shape), Form::Products, Some(tiles)))
     }
 
-    /// A kernel that is not yet fast.
+    /// An unoptimised kernel of the given stage.
     pub(crate) fn at_stage(dialect: Dialect, plan: &Plan, stage: stages::Stage) -> Result<Written, GpuError> {
         let shape = Shape::of(plan);
         if !stages::suits(&shape) {
@@ -83,7 +83,7 @@ impl Written {
         Ok(Written::new(plan, stages::source(dialect, &shape, stage), Form::Generic, Some(matrix)))
     }
 
-    /// A kernel that multiplies symbols instead of adding rows of bits.
+    /// A kernel that multiplies symbols instead of adding bit rows.
     pub(crate) fn by_method(plan: &Plan, variant: method::Variant) -> Result<Written, GpuError> {
         let (source, data) = method::source(plan, variant)?;
         let form = if data.is_some() { Form::Generic } else { Form::Specialised };
@@ -92,7 +92,7 @@ impl Written {
 }
 
 impl Prepared {
-    /// Bytes that all threads of a block cover.
+    /// Bytes covered by all threads of a thread block.
     fn tile(&self) -> usize {
         self.launch.threads * self.launch.bytes_per_thread
     }
@@ -102,7 +102,7 @@ impl Prepared {
         self.shape.stride(len, self.tile())
     }
 
-    /// What rounds are cut at, in bytes of the host's blocks: whole tiles of words, whole groups of packets.
+    /// Unit of rounds in bytes of host blocks: whole tiles of words, whole groups of packets.
     pub(crate) fn unit(&self) -> usize {
         match self.plan.layout() {
             Layout::Words => self.tile(),
@@ -110,12 +110,12 @@ impl Prepared {
         }
     }
 
-    /// Blocks in all.
+    /// Total number of blocks.
     pub(crate) fn blocks(&self) -> usize {
         self.shape.inputs + self.shape.outputs
     }
 
-    /// Threads over blocks of `len` bytes, which a kernel counts in 32 bits, and the blocks of threads in the grid.
+    /// Number of threads for blocks of `len` bytes, which a kernel counts in 32 bits, and the grid of thread blocks.
     pub(crate) fn grid(&self, len: usize) -> Result<(usize, [usize; 2]), GpuError> {
         let threads = self.shape.threads(len, self.launch.bytes_per_thread);
         let limit = u32::MAX as usize / 2;

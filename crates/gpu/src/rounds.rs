@@ -1,20 +1,20 @@
-//! Blocks of host memory through a device: rounds of a part of every block, several under way at once.
+//! Rounds: runs over blocks in host memory, a part of every block at a time, with several rounds in flight.
 //!
 //! ```text
 //! for every round:
-//!     slot = the one that was used longest ago
-//!     wait for it, take its results
-//!     begin: inputs to the device, kernel, outputs to the host
+//!     slot = the least recently used one
+//!     wait for it, collect its results
+//!     start: inputs to the device, kernel, outputs to the host
 //! wait for all
 //! ```
 //!
-//! Memory is asked for before the first round. Where it runs out all the same, what is done stays, and the rest goes on in
-//! smaller rounds, down to one tile; beyond that it is an error.
+//! Memory is allocated before the first round. If it runs out nevertheless, completed rounds stay, and the rest
+//! continues in smaller rounds, down to one tile; then it is an error.
 //!
-//! **Outputs are complete or untouched.** As long as none was written, an error leaves them as they were. Afterwards the CPU
-//! computes what the device had not done (`takeover`), so they are whole, and the error says so. That costs nothing
-//! while all is well. It needs one rule: outputs that are added to are copied to their place when a round is done, never
-//! by the device itself, since half a copy could not be told from none.
+//! **Outputs are complete or untouched.** As long as no output was written, an error leaves them unchanged. Afterwards
+//! the CPU computes the missing part (`takeover`), so outputs are complete, and the error reports that. Runs without
+//! errors have no overhead. This requires one rule: outputs that are added to are copied to their blocks by the host
+//! after a round, never by the device, since a partial copy could not be detected.
 
 mod copies;
 
@@ -27,22 +27,22 @@ use gabion_engine::Plan;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Blocks of a round together, where limits allow: long enough that starting a copy costs little beside the copy, short
-/// enough that the first and the last round, which overlap with nothing, are short too.
+/// Bytes of all blocks in a round, within the limits: long enough that the start-up cost of copies is small, short
+/// enough that the first and last rounds, which do not overlap with others, are short.
 const ROUND: usize = 48 << 20;
 
-/// How the blocks of a round are copied.
+/// Copies of the blocks of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Copies {
-    /// Each by itself.
+    /// One copy per block.
     OnePerBlock,
-    /// All at once.
+    /// One copy for all blocks.
     Together,
 }
 
 impl Copies {
-    /// A block's part of a round, unless the block is shorter: where each is a copy of its own, one of less loses time to its start. So
-    /// rounds of many blocks are longer.
+    /// Minimum part of a block in a round, unless the block is shorter: with one copy per block, a shorter copy is
+    /// dominated by its start-up cost. So rounds of many blocks are longer.
     const fn part(self) -> usize {
         match self {
             Copies::OnePerBlock => 4 << 20,
@@ -59,12 +59,13 @@ pub(crate) fn round_bytes(len: usize, unit: usize, blocks: usize, share: usize, 
     (units * unit).min(len.next_multiple_of(unit))
 }
 
-/// A block's part of the first and of the last round where they are cut short.
+/// Part of a block in a shortened first or last round.
 const SHORT_COPY: usize = 128 << 10;
 
-/// Bytes of every block in round number `round`, of `left` bytes that are left; `most` in all but the first and the last rounds. Nothing comes
-/// back during the first round, and nothing goes out during the last: the shorter they are, the better. And no round is much longer than the
-/// one before: while it comes in, that one goes out, and then the way out is idle.
+/// Bytes of every block in round number `round` with `left` bytes remaining; `most` except in the first and last
+/// rounds. The first and last rounds use the bus in one direction only, so they are short. And no round is much longer
+/// than the previous one: while it is copied in, the previous one is copied out, and the outward direction would be
+/// idle.
 fn part_bytes(round: usize, left: usize, most: usize, unit: usize) -> usize {
     let least = SHORT_COPY.max(most / 8);
     let growing = (0..round).try_fold(least, |part, _| (part < most).then(|| part + part / 3));
@@ -73,18 +74,18 @@ fn part_bytes(round: usize, left: usize, most: usize, unit: usize) -> usize {
     most.min(part).min(left)
 }
 
-/// Places of a device in which rounds can be under way. Whoever implements this waits for the device when it is dropped.
+/// Slots of a device, each of which can run a round. Implementations synchronise with the device on drop.
 pub(crate) trait Slots {
-    /// How many there are, at least one.
+    /// Number of slots, at least one.
     fn count(&self) -> usize;
 
-    /// Gets the memory for rounds of `bytes` bytes of every block.
+    /// Allocates memory for rounds of `bytes` bytes of every block.
     fn make_room(&mut self, slot: usize, bytes: usize) -> Result<(), GpuError>;
 
-    /// Whether the device writes outputs while a round is under way; otherwise `collect` does.
+    /// True if the device writes outputs during a round; otherwise `collect` does.
     fn writes_directly(&self) -> bool;
 
-    /// Begins a round: `part` of every block.
+    /// Starts a round over `part` of every block.
     fn begin(
         &mut self,
         slot: usize,
@@ -93,22 +94,22 @@ pub(crate) trait Slots {
         outputs: &mut [&mut [u8]],
     ) -> Result<(), GpuError>;
 
-    /// Waits for whatever the slot does.
+    /// Waits for the slot's round.
     fn wait(&mut self, slot: usize) -> Result<(), GpuError>;
 
-    /// Copies the results of a round that was waited for into the outputs, if the device did not write them. An error means
-    /// that nothing was copied.
+    /// Copies the results of a completed round into the outputs, unless the device wrote them. On error nothing was
+    /// copied.
     fn collect(&mut self, slot: usize, part: Range<usize>, outputs: &mut [&mut [u8]])
     -> Result<(), GpuError>;
 }
 
 /// One run of a kernel.
-pub(crate) struct Course<'a> {
+pub(crate) struct RoundRun<'a> {
     pub(crate) api: Api,
     pub(crate) plan: &'a Plan,
     /// Bytes of a block.
     pub(crate) len: usize,
-    /// What rounds are cut at.
+    /// Unit of rounds.
     pub(crate) unit: usize,
     /// Bytes of every block in the first round.
     pub(crate) bytes: usize,
@@ -116,8 +117,8 @@ pub(crate) struct Course<'a> {
     pub(crate) ledger: &'a Ledger,
 }
 
-impl Course<'_> {
-    /// Takes all blocks through the slots, or lets the CPU finish where that is due.
+impl RoundRun<'_> {
+    /// Runs all rounds; the CPU finishes the run if necessary.
     pub(crate) fn run(
         &self,
         slots: Result<&mut dyn Slots, GpuError>,
@@ -139,7 +140,7 @@ impl Course<'_> {
     ) -> Result<(), Stopped> {
         let (mut done, mut touched, mut bytes) = (0, false, self.bytes);
         loop {
-            let mut going = Going { course: self, slots: &mut *slots, busy: Vec::new(), done, touched };
+            let mut going = RoundLoop { course: self, slots: &mut *slots, busy: Vec::new(), done, touched };
             let result = going.rounds(bytes, inputs, outputs);
             (done, touched) = (going.done, going.touched);
             match result {
@@ -158,23 +159,23 @@ impl Course<'_> {
 }
 
 /// Rounds of one size.
-struct Going<'a> {
-    course: &'a Course<'a>,
+struct RoundLoop<'a> {
+    course: &'a RoundRun<'a>,
     slots: &'a mut dyn Slots,
-    /// For every slot the part of the blocks that it works on.
+    /// The part of the blocks that each slot processes.
     busy: Vec<Option<Range<usize>>>,
-    /// Rounds end in the order in which they began, so what is done is a beginning.
+    /// Bytes completed. Rounds complete in order, so this is a prefix.
     done: usize,
     touched: bool,
 }
 
-impl Going<'_> {
+impl RoundLoop<'_> {
     fn rounds(&mut self, bytes: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), GpuError> {
         let result = self.try_rounds(bytes, inputs, outputs);
         if result.is_err() {
             for (slot, busy) in self.busy.iter_mut().enumerate() {
                 if busy.take().is_some() {
-                    // The error that ended the rounds is the one to tell.
+                    // The error that ended the rounds is reported.
                     let _ = self.slots.wait(slot);
                 }
             }
@@ -199,29 +200,29 @@ impl Going<'_> {
             let slot = round % count;
             self.complete(slot, outputs)?;
             let left = len - start;
-            // Where nothing overlaps, nothing is won by being short.
+            // Without overlap, short rounds gain nothing.
             let most =
                 if count == 1 { bytes.min(left) } else { part_bytes(round, left, bytes, self.course.unit) };
             let part = start..start + most;
             (start, round) = (part.end, round + 1);
-            // Even a round that fails to begin may have begun to write.
+            // Even a round that fails to start may have written outputs.
             self.busy[slot] = Some(part.clone());
             self.touched |= self.slots.writes_directly();
             self.slots.begin(slot, part, inputs, outputs)?;
             self.course.may(Step::Begin)?;
         }
-        // The rest in the order in which it began.
+        // The remaining rounds in order.
         let next = self.next_slot(count);
         (0..count).try_for_each(|place| self.complete((next + place) % count, outputs))
     }
 
-    /// The slot whose round began first.
+    /// The slot with the oldest round.
     fn next_slot(&self, count: usize) -> usize {
         let start = |slot: &usize| self.busy[*slot].as_ref().map_or(usize::MAX, |part| part.start);
         (0..count).min_by_key(start).unwrap_or(0)
     }
 
-    /// Waits for a slot and takes its results.
+    /// Waits for a slot and collects its results.
     fn complete(&mut self, slot: usize, outputs: &mut [&mut [u8]]) -> Result<(), GpuError> {
         let Some(part) = self.busy[slot].clone() else { return Ok(()) };
         self.slots.wait(slot)?;

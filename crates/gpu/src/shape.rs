@@ -1,24 +1,24 @@
-//! What a kernel has to know of a plan beside its matrix, and how blocks lie on the device.
+//! Shape of a plan without its matrix, and the layout of blocks on the device.
 
 use gabion_engine::{Layout, Mode, Plan};
 
-/// Packets and blocks begin at multiples of this on the device, so that every load is one of 16 bytes.
+/// Alignment of packets and blocks on the device, so that every load has 16 bytes.
 const ALIGNMENT: usize = 16;
 
-/// Number and form of a plan's blocks.
+/// Number and layout of a plan's blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Shape {
-    /// Bits of a symbol, and so rows of a block.
+    /// Bits of a symbol, which is also the number of rows of a block.
     pub w: usize,
     /// Input blocks.
     pub inputs: usize,
     /// Output blocks.
     pub outputs: usize,
-    /// Whether outputs are replaced or added to.
+    /// Treatment of outputs.
     pub mode: Mode,
     /// Words of 32 bits of one packet on the device; `None` is the words layout.
     pub packet_words: Option<usize>,
-    /// Bytes of a packet on the host; those of the device may be more.
+    /// Bytes of a packet on the host; on the device it may be padded.
     packet_bytes: usize,
 }
 
@@ -39,7 +39,7 @@ impl Shape {
         }
     }
 
-    /// How a block of `len` bytes is copied to the device and back.
+    /// Copy parameters of a block of `len` bytes.
     pub fn copy(&self, len: usize) -> BlockCopy {
         match self.packet_words {
             None => BlockCopy::whole(len),
@@ -51,8 +51,9 @@ impl Shape {
         }
     }
 
-    /// Bytes from block to block on the device, for blocks of `len` bytes on the host and tiles of `tile` bytes: whole tiles, since
-    /// the kernels of the words layout know no end within one; whole packets, as the device has them.
+    /// Bytes from block to block on the device, for blocks of `len` bytes on the host and tiles of `tile` bytes: whole
+    /// tiles, since the kernels of the words layout do not check for an end within one; whole packets in their padded
+    /// form.
     pub fn stride(&self, len: usize, tile: usize) -> usize {
         let bytes = self.copy(len).device_bytes();
         match self.packet_words {
@@ -61,27 +62,27 @@ impl Shape {
         }
     }
 
-    /// Threads that a block of `len` bytes on the host needs where each covers `bytes_per_thread` on the device.
+    /// Threads for a block of `len` bytes on the host if each covers `bytes_per_thread` on the device.
     pub fn threads(&self, len: usize, bytes_per_thread: usize) -> usize {
         self.copy(len).device_bytes().div_ceil(bytes_per_thread)
     }
 }
 
-/// Rows of bytes, some bytes apart on the host and others on the device.
+/// A two-dimensional copy: rows with different pitches on host and device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockCopy {
     /// Bytes of a row.
     pub width: usize,
-    /// From row to row on the host; those of one block lie side by side.
+    /// Distance of rows on the host.
     pub host_pitch: usize,
-    /// From row to row on the device.
+    /// Distance of rows on the device.
     pub pitch: usize,
     /// Number of rows.
     pub rows: usize,
 }
 
 impl BlockCopy {
-    /// Bytes as they are.
+    /// A contiguous copy.
     pub const fn whole(bytes: usize) -> BlockCopy {
         BlockCopy { width: bytes, host_pitch: bytes, pitch: bytes, rows: 1 }
     }
@@ -91,7 +92,7 @@ impl BlockCopy {
         self.pitch * self.rows
     }
 
-    /// The copies that bring a block from the host's form into the device's, where both are host memory.
+    /// The copies from the host's layout to the device's, both in host memory.
     pub(crate) fn spread<'a>(
         self,
         device: &'a mut [u8],
@@ -101,7 +102,7 @@ impl BlockCopy {
         rows.map(|(to, from)| (&mut to[..from.len()], from))
     }
 
-    /// The copies that bring it back.
+    /// The reverse copies.
     pub(crate) fn gather<'a>(
         self,
         host: &'a mut [u8],

@@ -1,10 +1,10 @@
-//! Plans as source text: one generator, two dialects.
+//! Generator of kernel source text for plans, in two dialects.
 //!
-//! Multiplication by a constant of GF(2^w) is linear over GF(2), so a plan is a matrix of bits between *rows*: row
-//! b of a block holds bit b of every symbol. In the packets layout rows lie in the block as they are; in the words layout
-//! a thread makes them of w words by a transposition in registers (`transpose`) and turns its results back.
+//! Multiplication by a constant of GF(2^w) is linear over GF(2), so a plan is a matrix of bits between *rows*: row b of
+//! a block holds bit b of every symbol. In the packets layout rows are stored in the block; in the words layout a
+//! thread computes them from w words by a transposition in registers (`transpose`) and transposes its results back.
 //!
-//! A thread of the specialised kernel ([`specialised`]) does, for its word of every row,
+//! A thread of the specialised kernel ([`specialised`]) executes, for its word of every row:
 //!
 //! ```text
 //! for every input:                      unrolled: the matrix is in the code, not in memory
@@ -16,17 +16,18 @@
 //! store, or add to what is there
 //! ```
 //!
-//! 1. Subsets are shared by all rows of all outputs ("four Russians"); only those that some row needs are made.
+//! 1. Subsets are shared by all rows of all outputs ("four Russians"); only those that some row needs are computed.
 //! 2. NVIDIA's `lop3` adds three words at once.
-//! 3. Inputs are asked for before the one in front of them is worked on.
-//! 4. Outputs that need more registers than there are, or more code than the cache of instructions holds, become
+//! 3. Inputs are prefetched while the previous one is processed.
+//! 4. Outputs that need more registers than available, or more code than the instruction cache holds, are split into
 //!    several passes over the inputs ([`tuning`](crate::tuning)).
-//! 5. In the words layout with many outputs, inputs come four at a time into shared memory, past the registers; a loop makes rows of
-//!    them there, so that the code of the transposition stands there once per stage and not once per input.
+//! 5. In the words layout with many outputs, inputs are copied to shared memory four at a time, bypassing registers; a
+//!    loop transposes them there, so that the code of the transposition exists once per stage and not once per input.
 //!
-//! The generic kernel ([`generic`]) is the same walk with the matrix as data: one text for every plan of a width and
-//! layout, slower, and ready at once. Where there are tensor cores that multiply bits, [`products`] is another one, and faster with many
-//! outputs. [`stages`] shows how such kernels get fast. [`method`] has kernels that multiply symbols instead, for OpenCL.
+//! The generic kernel ([`generic`]) runs the same algorithm with the matrix as data: one text for all plans of a width
+//! and layout, slower, but without compilation per plan. On tensor cores for bit matrices, [`products`] is another such
+//! kernel, faster with many outputs. [`stages`] contains its development steps for an experiment. [`method`] has
+//! kernels that multiply symbols instead, for OpenCL.
 
 mod additions;
 mod blocks;
@@ -45,21 +46,21 @@ pub use dialect::Dialect;
 /// The text of a kernel and how to launch it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// What the device's compiler is given.
+    /// Source for the device's compiler.
     pub text: String,
-    /// How work is cut.
+    /// Launch parameters.
     pub launch: Launch,
-    /// What one thread does, counted while writing.
+    /// Operation counts of one thread.
     pub counts: Counts,
 }
 
 /// The name of the kernel's function in every text.
 pub const ENTRY: &str = "gabion";
 
-/// How a kernel's work is cut into blocks of threads.
+/// Division of a kernel's work into blocks of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Launch {
-    /// Threads side by side in a block.
+    /// Threads per block.
     pub threads: usize,
     /// Passes over the inputs, each for some of the outputs.
     pub passes: usize,
@@ -68,14 +69,14 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// Blocks of threads in the two dimensions of the grid, for `tiles` tiles.
+    /// The grid of thread blocks for `tiles` tiles.
     pub fn grid(&self, tiles: usize) -> [usize; 2] {
-        // One pass over all data, then the next: the code of one stays in the cache of instructions.
+        // Passes are the outer dimension: the code of one pass stays in the instruction cache.
         [tiles, self.passes]
     }
 }
 
-/// Instructions of one thread, as far as the text decides.
+/// Instructions of one thread that follow from the text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Additions of two or three words.
@@ -89,7 +90,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Arithmetic instructions in all.
+    /// Total arithmetic instructions.
     pub fn arithmetic(&self) -> usize {
         self.additions + self.transposing
     }

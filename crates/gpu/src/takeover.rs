@@ -1,31 +1,31 @@
-//! Whether the CPU may do what a device could not, and how often it did.
+//! Takeover: work of a failed device that the CPU may do, and its statistics.
 
 use crate::error::GpuError;
-use gabion_engine::kernel::{Backend, Kernel, Row};
+use gabion_engine::kernel::{Backend, Kernel, KernelSet};
 use gabion_engine::{Error, Plan};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What happens to work that a device fails at.
+/// Handling of work at which a device fails.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Takeover {
-    /// It is an error.
+    /// Return the error.
     #[default]
     Refused,
-    /// The CPU does it, and it is counted.
+    /// The CPU does the work, and it is counted.
     Allowed,
 }
 
-/// What the CPU took over from a device.
+/// Statistics of work taken over by the CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakenOver {
-    /// Runs, or kernels that the device's compiler refused.
+    /// Number of runs, or of kernels that the device's compiler rejected.
     pub times: u64,
-    /// Why, the first time.
+    /// Reason of the first takeover.
     pub reason: String,
 }
 
-/// The book of one device.
+/// Takeover record of one device.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     takeover: Takeover,
@@ -47,13 +47,13 @@ impl Ledger {
         self.reason.get_or_init(|| error.to_string());
     }
 
-    /// What was taken over so far.
+    /// Statistics so far.
     pub(crate) fn taken(&self) -> Option<TakenOver> {
         let times = self.times.load(Ordering::Relaxed);
         self.reason.get().map(|reason| TakenOver { times, reason: reason.clone() })
     }
 
-    /// A device's kernel, or the CPU's where the device has none and that is allowed.
+    /// The device's kernel, or a CPU kernel if compilation failed and takeover is allowed.
     pub(crate) fn kernel(
         &self,
         plan: &Plan,
@@ -62,14 +62,14 @@ impl Ledger {
         match compiled {
             Err(error) if self.allows() => {
                 self.enter(&error);
-                Row::chosen()?.compile(plan)
+                KernelSet::chosen()?.compile(plan)
             }
             other => Ok(other?),
         }
     }
 
-    /// What becomes of a run that ended early, with `done` bytes of every output right and, if `touched`, others
-    /// perhaps written.
+    /// Completes a run that ended early, with `done` correct bytes of every output and, if `touched`, possibly others
+    /// written.
     pub(crate) fn settle(
         &self,
         plan: &Plan,
@@ -84,7 +84,7 @@ impl Ledger {
         let len = outputs.first().map_or(0, |output| output.len());
         let rest: Vec<&[u8]> = inputs.iter().map(|block| &block[done..]).collect();
         let mut unfinished: Vec<&mut [u8]> = outputs.iter_mut().map(|block| &mut block[done..]).collect();
-        Row::chosen()?.compile(plan)?.run(&rest, &mut unfinished)?;
+        KernelSet::chosen()?.compile(plan)?.run(&rest, &mut unfinished)?;
         if self.allows() {
             self.enter(&error);
             return Ok(());
@@ -93,10 +93,10 @@ impl Ledger {
     }
 }
 
-/// Where a run ended early.
+/// State of a run that ended early.
 #[derive(Debug)]
 pub(crate) struct Stopped {
-    /// Bytes of every output that are right.
+    /// Correct bytes of every output.
     pub(crate) done: usize,
     /// Whether bytes beyond those may have been written. Outputs that are added to are never written
     /// before they are right.

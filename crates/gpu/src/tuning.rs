@@ -1,34 +1,32 @@
-//! How the specialised kernel of a plan is cut: words per thread, threads per block, passes over the inputs.
+//! Tuning of the specialised kernel of a plan: words per thread, threads per block, passes over the inputs.
 //!
-//! Three things bound a kernel, in this order. Its sums have to stay in registers; its code has to stay in the cache of
-//! instructions, beyond which speed falls to a third; and it should read its inputs once. So outputs are cut into as few
-//! passes as the first two allow. What is left, words per thread and threads per block, follows what was measured on
-//! an H200 (docs/notes/gpu.md).
+//! Three limits bound a kernel, in this order: its sums must stay in registers; its code must stay in the instruction
+//! cache, beyond which speed falls to a third; and it should read its inputs once. So outputs are split into as few
+//! passes as the first two allow. Words per thread and threads per block were chosen by measurements on an H200
+//! (docs/notes/gpu.md).
 
 use crate::error::GpuError;
 use crate::shape::Shape;
-use crate::source::{Dialect, transforms};
-use gabion_engine::Plan;
 use std::ops::Range;
 
-/// Choices that change a kernel's speed and nothing else.
+/// Parameters that affect only the speed of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tuning {
-    /// Words of every row that a thread holds: 1, 2 or 4.
+    /// Words of every row per thread: 1, 2 or 4.
     pub lanes: usize,
-    /// Threads of a block.
+    /// Threads per block.
     pub threads: usize,
-    /// Outputs that one pass over the inputs makes.
+    /// Outputs per pass over the inputs.
     pub outputs_per_pass: usize,
-    /// Blocks that should fit on a multiprocessor at once; bounds the registers of a thread.
+    /// Minimum resident blocks per multiprocessor; bounds the registers of a thread.
     pub least_blocks: usize,
-    /// Inputs that are asked for before the one that is worked on.
+    /// Inputs that are prefetched.
     pub ahead: usize,
-    /// Inputs of the words layout that are turned into rows by a loop and wait in shared memory; 0: each in registers, when
+    /// Inputs of the words layout that are transposed by a loop and staged in shared memory; 0: each in registers, when
     /// it is needed.
     pub staged: usize,
-    /// Inputs that are transformed together by a kernel made of the plan's structure ([`transforms`]), where nothing else is chosen; 0: the
-    /// kernel is made of the plan's matrix.
+    /// Inputs that are transformed together by a kernel of the plan's structure (`source::transforms`), which ignores
+    /// the other parameters; 0: a kernel of the plan's matrix.
     pub transformed: usize,
 }
 
@@ -43,7 +41,7 @@ impl Tuning {
         self.passes(shape.outputs).iter().map(Range::len).max().unwrap_or(0) * shape.w
     }
 
-    /// Registers that a thread is expected to need: sums, inputs on their way, subsets, addresses.
+    /// Expected registers of a thread: sums, inputs in flight, subsets, addresses.
     pub fn registers(&self, shape: &Shape) -> usize {
         let rows = self.most_rows(shape);
         self.lanes * (rows + shape.w * (self.ahead + 1)) + SUBSETS.min(rows) + ADDRESSES
@@ -67,7 +65,7 @@ impl Tuning {
         }
     }
 
-    /// Operations on words in all passes, for a dense matrix: sums of subsets, rows of outputs, transpositions.
+    /// Operations on words over all passes for a dense matrix: sums of subsets, rows of outputs, transpositions.
     pub fn operations(&self, shape: &Shape) -> usize {
         let fours = shape.w.div_ceil(4);
         let transposing = shape.packet_words.map_or(2 * shape.w * shape.w.ilog2() as usize, |_| 0);
@@ -77,7 +75,7 @@ impl Tuning {
         self.passes(shape.outputs).into_iter().map(pass).sum::<usize>() + shape.outputs * transposing
     }
 
-    /// The choice for a plan on a CUDA device, without measuring.
+    /// The tuning for a plan on a CUDA device, by the cost model.
     pub fn of(shape: &Shape) -> Tuning {
         let words = shape.packet_words.is_none();
         let base = Tuning {
@@ -86,7 +84,7 @@ impl Tuning {
             outputs_per_pass: shape.outputs.max(1),
             least_blocks: 1,
             ahead: 1,
-            // Wider symbols would not fit into the shared memory of a block.
+            // Wider symbols do not fit in the shared memory of a block.
             staged: if words && shape.w <= 8 { STAGED } else { 0 },
             transformed: 0,
         };
@@ -109,38 +107,20 @@ impl Tuning {
     }
 }
 
-/// The choice for a plan, with what its kernel costs in operations on words. Where additions of its matrix are not far from bounding it, its structure is
-/// tried as well, and taken where it has so many fewer that what else its kernel does is paid for.
-pub fn choose(plan: &Plan) -> (Tuning, usize) {
-    let shape = Shape::of(plan);
-    let (tuning, moving) = (Tuning::of(&shape), moving(&shape));
-    let operations = tuning.operations(&shape);
-    let transformed =
-        || Some(transforms::source(Dialect::Cuda, plan, transforms::WIDTH)?.counts.arithmetic());
-    // With fewer sums the matrix leaves room for twice as many threads, and is as fast as memory.
-    let tries = shape.outputs * shape.w > FEW_ROWS && 10 * operations > 6 * moving;
-    match tries.then(transformed).flatten() {
-        Some(fewer) if 4 * fewer < 3 * operations => {
-            (Tuning { transformed: transforms::WIDTH, ..tuning }, fewer.max(moving))
-        }
-        _ => (tuning, operations.max(moving)),
-    }
-}
-
-/// Operations of the unrolled kernel in the time in which a byte of every block goes through the device's memory: 13.5e12 per
-/// second, where 4.24e12 bytes per second are moved (H200), for the 32 bytes that operations are counted for.
+/// Operations of the unrolled kernel in the time of moving a byte of a block through device memory: 13.5e12 operations
+/// and 4.24e12 bytes per second (H200), for the 32 bytes per counted operation.
 const OPERATIONS_PER_BLOCK: usize = 102;
 
-/// The time that moving all blocks takes, in operations.
+/// Time for moving all blocks, in operations.
 pub fn moving(shape: &Shape) -> usize {
     OPERATIONS_PER_BLOCK * (shape.inputs + shape.outputs)
 }
 
-/// Instructions beyond which a plan is not unrolled: compiling would take minutes, and so long a text runs out of every
-/// cache of instructions.
+/// Maximum instructions of an unrolled plan: compiling more would take minutes, and the code exceeds every instruction
+/// cache.
 pub const MOST_INSTRUCTIONS: usize = 40_000;
 
-/// Whether a plan can be unrolled.
+/// Checks that a plan can be unrolled.
 ///
 /// # Errors
 /// [`GpuError::TooLarge`].
@@ -153,25 +133,26 @@ pub fn check_size(shape: &Shape) -> Result<(), GpuError> {
     Ok(())
 }
 
-/// Sums of subsets of four rows that are alive at once, two fours of them.
+/// Live sums of subsets of four rows, for two groups of four.
 const SUBSETS: usize = 22;
 
 /// Registers for addresses and positions.
 const ADDRESSES: usize = 24;
 
-/// Registers of a thread that the choice may count on; there are 255.
+/// Registers of a thread assumed by the cost model; there are 255.
 const REGISTERS: usize = 240;
 
-/// What 128 KiB hold, with a little that runs out.
+/// Instructions in an instruction cache of 128 KiB, with a small overflow.
 const CACHED_INSTRUCTIONS: usize = 9_200;
 
-/// Threads of a block where registers are short: what is left of a multiprocessor's has room for one more of these.
+/// Threads per block if registers are scarce: the remaining registers of a multiprocessor fit one more block of this
+/// size.
 const SMALL_BLOCK: usize = 64;
 
-/// Rows of sums beside which eight such blocks fit on a multiprocessor.
-const FEW_ROWS: usize = 64;
+/// Maximum rows of sums with which eight such blocks fit on a multiprocessor.
+pub(crate) const FEW_ROWS: usize = 64;
 
-/// Inputs of a stage: two stages of 8-bit words are 32 KiB for a block of threads.
+/// Inputs per stage: two stages of 8-bit words take 32 KiB for a block of threads.
 const STAGED: usize = 4;
 
 #[cfg(test)]
@@ -209,22 +190,7 @@ mod tests {
         }
     }
 
-    /// Transforms where they were faster when measured.
-    #[test]
-    fn many_outputs_of_packets_are_transformed() {
-        let transformed = |code: &str| {
-            let plan = format!("{code}:packets=4096").parse::<Code>().unwrap().encode_plan().unwrap();
-            choose(&plan).0.transformed > 0
-        };
-        for code in ["16+16", "20+16", "24+12", "32+16", "64+16"] {
-            assert!(transformed(code), "{code}");
-        }
-        for code in ["10+8", "20+8", "45+8", "64+8", "64+4"] {
-            assert!(!transformed(code), "{code}");
-        }
-    }
-
-    /// Passes, words per thread and threads per block that were best when measured.
+    /// Passes, words per thread and threads per block that were best in measurements.
     #[test]
     fn the_choice_is_what_was_measured_best() {
         assert_eq!(cut("10+4"), (1, 2, 128));

@@ -1,6 +1,6 @@
-//! The engine's conformance suite on a real OpenCL device: PoCL in CI, whatever there is elsewhere.
+//! The engine's conformance suite on an OpenCL device: PoCL in CI, any device elsewhere.
 
-use gabion_engine::conformance::{Buffers, PatternLimits, Random, same_as_reference};
+use gabion_engine::conformance::{Buffers, PatternLimits, TestRng, same_as_reference};
 use gabion_engine::kernel::{Backend, Kernel, Reference};
 use gabion_engine::{Code, Field};
 use gabion_gpu::check::{Effort, Part, conformance};
@@ -12,7 +12,7 @@ use gabion_gpu::tuning::Tuning;
 use gabion_gpu::{Choice, Fault, Faults, Form, GpuError, Step, Takeover};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The device to test with. A machine without one is named, so that nobody takes it for tested.
+/// The device to test with; a missing device is recorded as a skip.
 fn device(test: &str, options: OpenClOptions) -> Option<OpenClDevice> {
     match devices() {
         Err(GpuError::Unavailable { reason, .. }) => {
@@ -27,12 +27,12 @@ fn device(test: &str, options: OpenClOptions) -> Option<OpenClDevice> {
     }
 }
 
-/// Whether kernels are right does not depend on how good the compiler makes them; how long the test takes does.
+/// Correctness does not depend on compiler optimisations, but the duration of the test does.
 fn quickly_compiled() -> OpenClOptions {
     OpenClOptions { build: "-cl-opt-disable".to_owned(), ..OpenClOptions::default() }
 }
 
-/// PoCL 3.1 sometimes crashes where two contexts compile at once, so the tests take turns.
+/// Serialises the tests: PoCL 3.1 sometimes crashes if two contexts compile at once.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn check(device: &OpenClDevice, choice: Choice, effort: &Effort) {
@@ -45,7 +45,8 @@ fn check(device: &OpenClDevice, choice: Choice, effort: &Effort) {
     assert_eq!(failed, 0, "checks failed");
 }
 
-/// One text per width, layout, mode and size of packets; PoCL takes a second or two for each, so there are few of them.
+/// There is one text per width, layout, mode and packet size; PoCL takes one or two seconds for each, so few are
+/// tested.
 #[test]
 fn the_generic_kernel_conforms() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,8 +66,8 @@ fn the_generic_kernel_conforms() {
     assert!(device.launches() > 100, "{}", device.launches());
 }
 
-/// Every plan is a text of its own, so there are few plans here; devices that compile quickly run the whole suite
-/// (`gabion-bench gpu --check --api opencl`).
+/// Every plan has its own text, so few plans are tested; `gabion-bench gpu --check --api opencl` runs the whole suite
+/// on devices with a fast compiler.
 #[test]
 fn specialised_kernels_conform() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,12 +85,12 @@ fn specialised_kernels_conform() {
     for (plan, len) in plans {
         assert_eq!(backend.kernel(&plan).unwrap().form(), Form::Specialised);
         let (len, before) = (usize::next_multiple_of(len, plan.granule()), device.launches());
-        same_as_reference(&[&backend], &plan, len, &mut Heap, &mut Random(4));
+        same_as_reference(&[&backend], &plan, len, &mut Heap, &mut TestRng(4));
         assert!(device.launches() > before, "a run that was not launched");
     }
 }
 
-/// Plans by their structure: encoding, cosets that are full or have gaps, repairs of data and redundancy, sums that are added to.
+/// Plans with structure: encoding, full cosets and cosets with gaps, repairs of data and redundancy, added outputs.
 #[test]
 fn transformed_kernels_conform() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,7 +117,7 @@ fn transformed_kernels_conform() {
         let tuning = Tuning { transformed: width, ..Tuning::of(&Shape::of(&plan)) };
         let kernel = OpenClKernel::specialised(&device, &plan, Some(tuning)).unwrap();
         let (len, before) = (5 * plan.granule(), device.launches());
-        let mut random = Random(8);
+        let mut random = TestRng(8);
         let mut filled = |count: usize| {
             let mut blocks = vec![vec![0; len]; count];
             blocks.iter_mut().for_each(|block| random.fill(block));
@@ -136,7 +137,7 @@ fn transformed_kernels_conform() {
     }
 }
 
-/// Kernels that are not yet fast are right all the same.
+/// Unoptimised stages compute the same results.
 #[test]
 fn every_stage_of_a_kernel_conforms() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,7 +148,7 @@ fn every_stage_of_a_kernel_conforms() {
             let plan = code.parse::<Code>().unwrap().encode_plan().unwrap();
             let len = 7 * plan.granule();
             let mut blocks = vec![vec![0; len]; plan.inputs().len()];
-            blocks.iter_mut().for_each(|block| Random(5).fill(block));
+            blocks.iter_mut().for_each(|block| TestRng(5).fill(block));
             let inputs: Vec<&[u8]> = blocks.iter().map(|block| &block[..]).collect();
             let run = |kernel: &dyn Kernel| {
                 let mut outputs = vec![vec![0xEE; len]; plan.outputs().len()];
@@ -173,7 +174,7 @@ fn methods_of_multiplication_conform() {
     let Some(device) = device("methods_of_multiplication_conform", quickly_compiled()) else { return };
     for method in Method::ALL {
         for vector in Vector::ALL {
-            // A text of its own for every number of inputs.
+            // One text per number of inputs.
             let codes = if method == Method::Unrolled { vec!["4+2"] } else { vec!["10+4", "raidz:8+3"] };
             let effort = Effort {
                 codes,
@@ -197,14 +198,14 @@ fn methods_of_multiplication_conform() {
         let plan = code.parse::<Code>().unwrap().encode_plan().unwrap();
         let variant = Variant { method: Method::Peasant, vector: Vector::Four };
         let backend = OpenClBackend::by_method(device.clone(), variant);
-        same_as_reference(&[&backend], &plan, 5000, &mut Heap, &mut Random(9));
+        same_as_reference(&[&backend], &plan, 5000, &mut Heap, &mut TestRng(9));
         let variant = Variant { method: Method::Full, vector: Vector::Four };
         let refused = OpenClBackend::by_method(device.clone(), variant).kernel(&plan).err().unwrap();
         assert!(matches!(refused, GpuError::Method { method: "full", .. }), "{refused}");
     }
 }
 
-/// Blocks that go through memory which host and device have in turn.
+/// Blocks transferred through shared virtual memory.
 #[test]
 fn shared_memory_conforms() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -237,7 +238,7 @@ fn shared_memory_conforms() {
 
 fn with_faults(takeover: Takeover) -> (OpenClOptions, Arc<Faults>) {
     let faults = Arc::new(Faults::default());
-    // Rounds of few tiles, so that there are many of them.
+    // Rounds of few tiles, so that there are many rounds.
     let options = OpenClOptions {
         device_bytes: 2 << 20,
         slots: 3,
@@ -248,7 +249,7 @@ fn with_faults(takeover: Takeover) -> (OpenClOptions, Arc<Faults>) {
     (options, faults)
 }
 
-/// A device that fails at any step of a run leaves outputs as they were, or whole.
+/// A device that fails at any step of a run leaves outputs unchanged or complete.
 #[test]
 fn a_failing_device_leaves_outputs_complete_or_untouched() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -260,7 +261,7 @@ fn a_failing_device_leaves_outputs_complete_or_untouched() {
     let code: Code = "10+4".parse().unwrap();
     const LEN: usize = 600_000;
     for plan in [code.encode_plan().unwrap(), code.update_plan(&[3]).unwrap()] {
-        let mut random = Random(12);
+        let mut random = TestRng(12);
         let mut blocks = |count: usize| -> Vec<Vec<u8>> {
             let filled = |_| {
                 let mut block = vec![0; LEN];
@@ -285,14 +286,14 @@ fn a_failing_device_leaves_outputs_complete_or_untouched() {
                 faults.plan(step, skip, 1, Fault::Lost);
                 let (result, outputs) = run(&*kernel);
                 match result {
-                    // A run that ended before: a later one fails in its place.
+                    // The run ended before the fault: a later run fails.
                     Ok(()) => {
                         assert!(outputs == right, "{step:?} {skip}");
                         while !faults.are_over() {
                             let _ = run(&*kernel);
                         }
                     }
-                    Err(error) if error.to_string().contains("outputs are whole") => {
+                    Err(error) if error.to_string().contains("outputs are complete") => {
                         whole += 1;
                         assert!(outputs == right, "{step:?} {skip}");
                     }
@@ -304,7 +305,7 @@ fn a_failing_device_leaves_outputs_complete_or_untouched() {
             }
         }
         assert!(untouched > 1 && whole > 2, "{untouched} {whole}");
-        // Memory that runs out only makes rounds smaller.
+        // Running out of memory only makes rounds smaller.
         for (step, skip) in [(Step::Room, 0), (Step::Begin, 3), (Step::Wait, 2)] {
             faults.plan(step, skip, 2, Fault::Memory);
             let (result, outputs) = run(&*kernel);
@@ -314,7 +315,7 @@ fn a_failing_device_leaves_outputs_complete_or_untouched() {
     }
 }
 
-/// What the device's compiler refuses is told with its log; the CPU takes over where that is allowed, and it shows.
+/// A compiler error is reported with its log; the CPU takes over if allowed, and that is recorded.
 #[test]
 fn the_cpu_takes_over_only_if_allowed_and_says_so() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -331,16 +332,16 @@ fn the_cpu_takes_over_only_if_allowed_and_says_so() {
     let lenient = OpenClDevice::open(0, options).unwrap();
     let backend = OpenClBackend::new(lenient.clone(), Choice::Generic);
     faults.plan(Step::Compile, 0, 1, Fault::Lost);
-    same_as_reference(&[&backend], &plan, 5000, &mut Heap, &mut Random(3));
+    same_as_reference(&[&backend], &plan, 5000, &mut Heap, &mut TestRng(3));
     let (launches, taken) = (lenient.launches(), lenient.taken_over().unwrap());
     assert_eq!((launches, taken.times), (0, 1));
     assert!(taken.reason.contains("a planned error"), "{}", taken.reason);
     faults.plan(Step::Wait, 0, 1, Fault::Lost);
-    same_as_reference(&[&backend], &plan, 5000, &mut Heap, &mut Random(3));
+    same_as_reference(&[&backend], &plan, 5000, &mut Heap, &mut TestRng(3));
     assert!(lenient.taken_over().unwrap().times == 2 && lenient.launches() > 0);
 }
 
-/// A text that is no program: what the compiler of the device itself says reaches the caller.
+/// An invalid program: the log of the device's compiler reaches the caller.
 #[test]
 fn a_real_compiler_error_has_a_log() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

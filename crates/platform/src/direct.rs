@@ -1,7 +1,7 @@
-//! Files read past the memory that the system keeps them in.
+//! Direct I/O reads of a file (`O_DIRECT`), past the page cache.
 //!
-//! What is read once, in large pieces, by someone who keeps it himself, need not be kept by the system as well: the disk writes it to the
-//! reader's memory. That saves a copy, and the room.
+//! A large file that is read once gains nothing from the page cache: the disk writes straight to the reader's buffer,
+//! which saves a copy and the memory of the cache.
 
 use crate::mapping::page_bytes;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
@@ -11,17 +11,18 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
-/// An open file that is read that way.
+/// A file opened with `O_DIRECT`.
 #[derive(Debug)]
 pub struct Direct {
     file: File,
-    /// Offsets and lengths are multiples of it.
+    /// Alignment of offsets and lengths, in bytes.
     unit: u64,
 }
 
 impl Direct {
-    /// Opens a file that is open once more, to read it this way. Nothing where the file system cannot, or the system does not say what it
-    /// asks for (Linux 6.1) or what it keeps in memory (6.5, and not of everybody's files).
+    /// Opens an open file a second time, for direct reads. `None` if the file system has no direct I/O, if the kernel
+    /// does not report its alignment (before Linux 6.1), or if the cached ranges of the file cannot be queried (before
+    /// 6.5, or a file of another user).
     pub fn open(file: BorrowedFd<'_>) -> Option<Direct> {
         let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
         let unit = u64::from(stat.stx_dio_offset_align);
@@ -34,8 +35,9 @@ impl Direct {
         kept(file.as_fd(), &(0..unit)).is_ok().then_some(Direct { file, unit })
     }
 
-    /// Whether the disk is the place to read a range from: most of it is not in memory, and nothing there is newer than on the disk.
-    pub fn is_worth_it(&self, range: Range<u64>) -> bool {
+    /// True if a direct read of this range pays: at most half of it is cached, and no cached page is dirty or under
+    /// writeback.
+    pub fn is_mostly_uncached(&self, range: Range<u64>) -> bool {
         let fits = range.start.is_multiple_of(self.unit) && range.end.is_multiple_of(self.unit);
         fits && kept(self.file.as_fd(), &range).is_ok_and(|kept| {
             let in_memory = kept.pages.saturating_mul(page_bytes() as u64);
@@ -46,7 +48,7 @@ impl Direct {
     /// Reads all of `buffer`, or up to the end of the file.
     ///
     /// # Errors
-    /// What the disk says; offsets, lengths and addresses that it cannot read at.
+    /// I/O errors of the disk; misaligned offsets, lengths or buffers.
     pub fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut done = 0;
         while done < buffer.len() {
@@ -66,10 +68,10 @@ impl Direct {
     }
 }
 
-/// What the system keeps of a part of a file, in pages; as the kernel writes it.
+/// Page-cache state of a range of a file, in pages (`struct cachestat`).
 #[derive(Debug, Default, Clone, Copy)]
 #[repr(C)]
-struct Kept {
+struct CacheStat {
     pages: u64,
     dirty: u64,
     writeback: u64,
@@ -78,11 +80,11 @@ struct Kept {
 }
 
 /// `cachestat` of Linux 6.5.
-fn kept(file: BorrowedFd<'_>, range: &Range<u64>) -> io::Result<Kept> {
+fn kept(file: BorrowedFd<'_>, range: &Range<u64>) -> io::Result<CacheStat> {
     // Calls that came after Linux 5.1 have one number on all architectures that Rust is on.
     const CACHESTAT: libc::c_long = 451;
     let part = [range.start, range.end.saturating_sub(range.start)];
-    let mut kept = Kept::default();
+    let mut kept = CacheStat::default();
     // SAFETY: two words are read, five are written, and no pointer is kept.
     let failed = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), part.as_ptr(), &raw mut kept, 0u32) };
     if failed == 0 { Ok(kept) } else { Err(io::Error::last_os_error()) }

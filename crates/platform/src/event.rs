@@ -1,124 +1,124 @@
-//! What happens in a directory tree, whoever tells it.
+//! Change events of a directory tree, independent of the interface that reports them.
 //!
-//! Events are hints: each says that something at a path is to be looked at again. They come in the order in which
-//! the kernel queued them, but the kernel may merge events of one name, so the last event of a name need not be the last
-//! thing that happened to it.
+//! Events are hints: each says that a path has to be examined again. They arrive in the order in which the kernel
+//! queued them, but the kernel may merge events of one name, so the last event of a name need not describe the last
+//! change of it.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Something happened. Paths are bytes, relative to the root that is watched.
+/// One event. Paths are bytes, relative to the watched root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Something happened to a name.
+    /// A name changed.
     Changed {
         /// The path.
         path: Vec<u8>,
-        /// What.
+        /// The kind of change.
         change: Change,
-        /// Whether it is a directory.
+        /// True for a directory.
         directory: bool,
     },
-    /// A name became another one.
+    /// A name was renamed.
     Moved {
-        /// Where it was; nothing for outside of the root.
+        /// The old path; `None` if it is outside the root.
         from: Option<Vec<u8>>,
-        /// Where it is; nothing for outside of the root.
+        /// The new path; `None` if it is outside the root.
         to: Option<Vec<u8>>,
-        /// Whether it is a directory.
+        /// True for a directory.
         directory: bool,
     },
-    /// Events were lost: only a look at the whole tree tells what changed.
-    Gap(Loss),
+    /// Events were lost: only a scan of the whole tree finds what changed.
+    Gap(EventLoss),
 }
 
-/// What happened to a name.
+/// Kind of change of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// It appeared: a new file, a hard link, a directory.
+    /// Created: a new file, a hard link, a directory.
     Created,
-    /// Bytes were written or cut.
+    /// Content was written or truncated.
     Modified,
-    /// Someone who could write to it closed it.
+    /// A descriptor that was open for writing was closed.
     Closed,
     /// Owner, permissions, times or attributes changed, or its number of links.
     Attributes,
-    /// It is gone, or was and is there again.
+    /// Deleted, or deleted and created again.
     Deleted,
 }
 
-/// Why events were lost.
+/// Reason of a loss of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Loss {
+pub enum EventLoss {
     /// The kernel's queue was full.
     Overflow,
-    /// The kernel told something that cannot be read.
+    /// The kernel sent an event that cannot be parsed.
     Unreadable,
-    /// A directory that was there could not be found by what the kernel told of it.
+    /// An existing directory could not be opened by the handle in its event.
     Unresolved,
 }
 
-impl Loss {
-    /// Why, in words.
+impl EventLoss {
+    /// The reason, for messages.
     pub fn words(self) -> &'static str {
         match self {
-            Loss::Overflow => "the queue of events was full",
-            Loss::Unreadable => "an event could not be read",
-            Loss::Unresolved => "a directory of an event could not be found",
+            EventLoss::Overflow => "the queue of events was full",
+            EventLoss::Unreadable => "an event could not be read",
+            EventLoss::Unresolved => "a directory of an event could not be found",
         }
     }
 }
 
-/// Why all of a file system is listened to instead of the tree alone.
+/// Reason why a source listens to the whole file system instead of the tree alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wide {
-    /// Something is mounted at this directory, and hides what is below.
+pub enum FilesystemWide {
+    /// A mount at this directory hides the directories below it.
     Mount(Vec<u8>),
-    /// The tree has more directories than are to be marked.
+    /// The tree has more directories than may be marked.
     TooMany {
-        /// Most that are.
+        /// The limit.
         most: usize,
     },
     /// This directory cannot be marked.
     Refused {
-        /// Which.
+        /// The directory.
         path: Vec<u8>,
-        /// What the operating system says.
+        /// The error of the operating system.
         error: String,
     },
 }
 
-impl std::fmt::Display for Wide {
+impl std::fmt::Display for FilesystemWide {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Wide::Mount(path) => write!(f, "something is mounted at {}", path.escape_ascii()),
-            Wide::TooMany { most } => write!(f, "the tree has more than {most} directories"),
-            Wide::Refused { path, error } => {
+            FilesystemWide::Mount(path) => write!(f, "something is mounted at {}", path.escape_ascii()),
+            FilesystemWide::TooMany { most } => write!(f, "the tree has more than {most} directories"),
+            FilesystemWide::Refused { path, error } => {
                 write!(f, "{} cannot be marked: {error}", path.escape_ascii())
             }
         }
     }
 }
 
-/// Why a tree cannot be watched, or no longer.
+/// Reason why a tree cannot be watched, or cannot be watched any longer.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The call needs rights that this process does not have.
+    /// The call needs privileges that this process does not have.
     #[error("{call} needs to be root (CAP_SYS_ADMIN and CAP_DAC_READ_SEARCH): {source}")]
     Rights {
-        /// Which call.
+        /// The call.
         call: &'static str,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The kernel or the file system cannot do that.
+    /// The kernel or the file system does not support the call.
     #[error("{call} does not work for {}: {source}", root.display())]
     Unsupported {
-        /// Which call.
+        /// The call.
         call: &'static str,
         /// For which tree.
         root: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// There are more directories than this user may watch.
@@ -129,70 +129,70 @@ pub enum SourceError {
     TooManyWatches {
         /// The directory that was too many.
         path: PathBuf,
-        /// What the sysctl says.
+        /// Value of the sysctl.
         limit: String,
     },
-    /// This user has too many event queues.
+    /// The user has too many event queues.
     #[error("no more event queues for this user: the sysctl {sysctl} is {limit}; raise it")]
     TooManyQueues {
         /// The sysctl.
         sysctl: &'static str,
-        /// What it says.
+        /// The value.
         limit: String,
     },
     /// The operating system refuses.
     #[error("{}: {source}", path.display())]
     Io {
-        /// What it is about.
+        /// The path.
         path: PathBuf,
-        /// What it says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }
 
-/// Tells what changes in a tree.
-pub trait Source: Send {
+/// A source of change events of one tree.
+pub trait EventSource: Send {
     /// Its name: `fanotify` or `inotify`.
     fn name(&self) -> &'static str;
 
-    /// Waits until there is something to tell, at most so long. Whether there is.
+    /// Waits until events are ready, for at most the given time. True if there are events.
     ///
     /// # Errors
     /// [`SourceError::Io`].
     fn wait(&mut self, at_most: Duration) -> Result<bool, SourceError>;
 
-    /// Takes all that there is to tell, without waiting.
+    /// Appends all events that are ready, without waiting.
     ///
     /// # Errors
-    /// [`SourceError`]; then nothing more will come.
+    /// [`SourceError`]; the source delivers no events after that.
     fn drain(&mut self, events: &mut Vec<Event>) -> Result<(), SourceError>;
 
-    /// Whether it keeps something back that [`tell_all`](Source::tell_all) would tell.
-    fn keeps_back(&self) -> bool {
+    /// True if events are deferred until [`report_deferred`](EventSource::report_deferred) is called.
+    fn has_deferred(&self) -> bool {
         false
     }
 
-    /// Tells what it kept back.
+    /// Appends the deferred events.
     ///
     /// # Errors
-    /// [`SourceError`]; then nothing more will come.
-    fn tell_all(&mut self, _events: &mut Vec<Event>) -> Result<(), SourceError> {
+    /// [`SourceError`]; the source delivers no events after that.
+    fn report_deferred(&mut self, _events: &mut Vec<Event>) -> Result<(), SourceError> {
         Ok(())
     }
 
-    /// Why it has to hear of every write on the whole file system for good, where it could hear of the tree's alone. Nothing is missed
-    /// then, but everyone who writes there pays.
-    fn wide(&self) -> Option<&Wide> {
+    /// The reason why the source receives events of every write on the file system and not of the tree alone. No event
+    /// is missed then, but every writer on that file system pays for the events.
+    fn filesystem_wide(&self) -> Option<&FilesystemWide> {
         None
     }
 
-    /// Directories that it tells nothing of, and why.
+    /// Directories that are not watched, each with the reason.
     fn unwatched(&self) -> &[(Vec<u8>, String)] {
         &[]
     }
 }
 
-/// Is the name left out of everything?
+/// True for the name of directories that are excluded from the tree.
 pub(crate) fn is_own(name: &[u8], own: &[u8]) -> bool {
     name == own
 }
@@ -202,7 +202,7 @@ pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, name].join(&b'/') }
 }
 
-/// Waits until a descriptor can be read, at most so long.
+/// Waits until a descriptor is readable, for at most the given time.
 pub(crate) fn wait_for(
     file: impl std::os::fd::AsFd,
     at_most: Duration,
@@ -216,13 +216,13 @@ pub(crate) fn wait_for(
     let mut ready = [PollFd::new(&file, PollFlags::IN)];
     match poll(&mut ready, Some(&timeout)) {
         Ok(count) => Ok(count > 0),
-        // A signal; whoever asked looks around and asks again.
+        // Interrupted by a signal; the caller calls again.
         Err(rustix::io::Errno::INTR) => Ok(false),
         Err(error) => Err(SourceError::Io { path: root.to_owned(), source: error.into() }),
     }
 }
 
-/// What a sysctl says.
+/// Value of a sysctl.
 pub(crate) fn sysctl(name: &str) -> String {
     let path = format!("/proc/sys/{}", name.replace('.', "/"));
     std::fs::read_to_string(path).map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())

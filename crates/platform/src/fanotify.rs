@@ -1,33 +1,33 @@
-//! Events of a whole file system through fanotify: whatever directory something happens in, it is heard.
+//! Event source of a tree through fanotify, with one mark for the whole file system.
 //!
-//! The kernel names what changed by the handle of its directory and the name in it, and tells both ends of a rename in
-//! one event. The handle is opened, its path read, and the path opened again beneath the root: only if that is the
-//! same directory, the event is one of ours. So neither another mount of the same file system nor a directory that is hidden
-//! under a mount is taken for a part of the tree. Paths are remembered until a directory is renamed.
+//! The kernel identifies a changed entry by the handle of its directory and its name, and reports both ends of a rename
+//! in one event. The source opens the handle, reads its path and opens that path again beneath the root; the event
+//! belongs to the tree only if both are the same directory. So neither another mount of the same file system nor a
+//! directory hidden under a mount is taken for a part of the tree. Paths are cached until a directory is renamed.
 //!
-//! What is asked for, and where, is in `marks`.
+//! `marks` decides which events are requested for which directory.
 //!
-//! It needs root and Linux 5.17. Stores through a memory map give no event; closing the file that was mapped does.
+//! Requires root and Linux 5.17. Stores through a memory mapping cause no event; closing the mapped file does.
 
 mod calls;
 mod marks;
 mod tree;
 pub mod wire;
 
-use crate::event::{Change, Event, Loss, Source, SourceError, Wide, join, wait_for};
-use marks::{MAX_HUSHED, Marks};
+use crate::event::{Change, Event, EventLoss, EventSource, FilesystemWide, SourceError, join, wait_for};
+use marks::{MAX_IGNORED, Marks};
 use rustix::fs::{AtFlags, Dir, FileType, statat};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
-use tree::{Found, Tree, Unplaced};
-use wire::{Item, Place, Report};
+use tree::{DirLocation, PathError, Tree};
+use wire::{EntryName, Item, RawEvent};
 
-/// Bytes of events that are read at once: some thousands of them.
+/// Bytes of the read buffer: some thousands of events.
 const BUFFER: usize = 512 << 10;
 
-/// The events of the file system that a tree is on, those of the tree picked out.
+/// Watches the file system of a tree and filters the events of the tree.
 #[derive(Debug)]
 pub struct Fanotify {
     marks: Marks,
@@ -36,10 +36,10 @@ pub struct Fanotify {
 }
 
 impl Fanotify {
-    /// Watches the tree below `root`; directories called `own` are left out with all that is in them.
+    /// Watches the tree below `root`, without directories named `own` and their content.
     ///
     /// # Errors
-    /// [`SourceError`]: rights, an old kernel, a file system without handles.
+    /// [`SourceError`]: missing privileges, an old kernel, a file system without handles.
     pub fn watch(root: &Path, own: &[u8]) -> Result<Fanotify, SourceError> {
         let tree = Tree::open_root(root, own)?;
         let mut marks = Marks::new(&tree)?;
@@ -50,18 +50,18 @@ impl Fanotify {
 
     fn item(&mut self, item: &Item<'_>, events: &mut Vec<Event>) -> Result<(), SourceError> {
         match item {
-            Item::Report(report) => self.event(report, events),
-            Item::Overflow => self.lost(Loss::Overflow, events),
-            Item::Unreadable => self.lost(Loss::Unreadable, events),
+            Item::Event(report) => self.event(report, events),
+            Item::Overflow => self.lost(EventLoss::Overflow, events),
+            Item::Unreadable => self.lost(EventLoss::Unreadable, events),
         }
     }
 
-    fn lost(&mut self, loss: Loss, events: &mut Vec<Event>) -> Result<(), SourceError> {
+    fn lost(&mut self, loss: EventLoss, events: &mut Vec<Event>) -> Result<(), SourceError> {
         events.push(Event::Gap(loss));
         self.marks.start_again(&self.tree)
     }
 
-    fn event(&mut self, report: &Report<'_>, events: &mut Vec<Event>) -> Result<(), SourceError> {
+    fn event(&mut self, report: &RawEvent<'_>, events: &mut Vec<Event>) -> Result<(), SourceError> {
         let directory = report.mask & libc::FAN_ONDIR != 0;
         if report.mask & libc::FAN_RENAME != 0 {
             return self.renamed(report, directory, events);
@@ -70,35 +70,35 @@ impl Fanotify {
         let Some(change) = change(report.mask, directory) else { return Ok(()) };
         match self.tree.path(place) {
             Ok(Some(path)) => {
-                // Removed and made again may be one event, and is told as removed.
+                // A removal and a new creation may be one event; it is reported as a removal.
                 let made = directory && report.mask & libc::FAN_CREATE != 0;
                 if made {
                     self.marks.made(&path, &self.tree)?;
                 }
                 events.push(Event::Changed { path, change, directory });
-                if made { self.end_hushes(MAX_HUSHED, events) } else { Ok(()) }
+                if made { self.end_ignores(MAX_IGNORED, events) } else { Ok(()) }
             }
             Ok(None) => Ok(()),
-            // Someone removed the directory; that event follows, and counts for all that was in it.
-            Err(Unplaced::Gone) => Ok(()),
-            Err(Unplaced::Unknown) => self.lost(Loss::Unresolved, events),
+            // The directory was removed; the event of that follows and covers its content.
+            Err(PathError::Gone) => Ok(()),
+            Err(PathError::Unknown) => self.lost(EventLoss::Unresolved, events),
         }
     }
 
     fn renamed(
         &mut self,
-        report: &Report<'_>,
+        report: &RawEvent<'_>,
         directory: bool,
         events: &mut Vec<Event>,
     ) -> Result<(), SourceError> {
-        let mut end = |place: Option<Place<'_>>| match place.map(|place| self.tree.path(place)) {
-            None | Some(Ok(None)) | Some(Err(Unplaced::Gone)) => Ok(None),
+        let mut end = |place: Option<EntryName<'_>>| match place.map(|place| self.tree.path(place)) {
+            None | Some(Ok(None)) | Some(Err(PathError::Gone)) => Ok(None),
             Some(Ok(Some(path))) => Ok(Some(path)),
-            Some(Err(Unplaced::Unknown)) => Err(()),
+            Some(Err(PathError::Unknown)) => Err(()),
         };
         let ends = (end(report.from), end(report.to));
         if directory {
-            // Whatever was remembered of it and of what is in it is no longer so.
+            // Cached paths of the directory and of its content are stale.
             self.tree.forget();
         }
         match ends {
@@ -108,42 +108,44 @@ impl Fanotify {
                     self.marks.moved(to, &self.tree)?;
                 }
                 let unheard =
-                    !directory && [&from, &to].into_iter().flatten().any(|path| self.is_hushed(path));
+                    !directory && [&from, &to].into_iter().flatten().any(|path| self.is_ignored(path));
                 let look_at = to.clone().filter(|_| unheard);
                 events.push(Event::Moved { from, to, directory });
-                // Nobody told that the file appeared, so nobody waits for it to rest.
+                // The creation of this file was not reported.
                 events.extend(look_at.map(created));
                 Ok(())
             }
-            _ => self.lost(Loss::Unresolved, events),
+            _ => self.lost(EventLoss::Unresolved, events),
         }
     }
 
-    /// Whether a file that is or was here may have appeared unheard.
-    fn is_hushed(&self, path: &[u8]) -> bool {
+    /// True if the creation of a file at this path may not have been reported.
+    fn is_ignored(&self, path: &[u8]) -> bool {
         let directory = path.iter().rposition(|&byte| byte == b'/').map_or(&b""[..], |end| &path[..end]);
-        self.marks.is_hushed(directory)
+        self.marks.is_ignored(directory)
     }
 
-    /// Ends hushes until so many are left.
-    fn end_hushes(&mut self, left: usize, events: &mut Vec<Event>) -> Result<(), SourceError> {
-        while let Some(directory) = self.marks.end_hush(left, &self.tree)? {
+    /// Ends the ignore state of the oldest directories until at most `left` remain.
+    fn end_ignores(&mut self, left: usize, events: &mut Vec<Event>) -> Result<(), SourceError> {
+        while let Some(directory) = self.marks.end_ignore(left, &self.tree)? {
             let told = match self.tree.whereabouts(&directory) {
-                // It may be removed just now, which an event tells.
-                Found::Inside(path) => matches!(tell(&path, directory, events), Ok(()) | Err(Errno::NOENT)),
-                // What was in it went with it, or is told by the event of where it went.
-                Found::Outside | Found::Gone => true,
-                Found::Unknown => false,
+                // If it was removed meanwhile, an event reports that.
+                DirLocation::Inside(path) => {
+                    matches!(tell(&path, directory, events), Ok(()) | Err(Errno::NOENT))
+                }
+                // Its content left the tree with it, or the event of its move reports it.
+                DirLocation::Outside | DirLocation::Gone => true,
+                DirLocation::Unknown => false,
             };
             if !told {
-                self.lost(Loss::Unresolved, events)?;
+                self.lost(EventLoss::Unresolved, events)?;
             }
         }
         Ok(())
     }
 }
 
-/// Tells all files of a directory, as events would have.
+/// Reports all files of a directory as created.
 fn tell(path: &[u8], directory: OwnedFd, events: &mut Vec<Event>) -> Result<(), Errno> {
     for entry in Dir::read_from(&directory)? {
         let entry = entry?;
@@ -151,13 +153,13 @@ fn tell(path: &[u8], directory: OwnedFd, events: &mut Vec<Event>) -> Result<(), 
         let kind = match entry.file_type() {
             FileType::Unknown => match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                // It is gone, which an event tells.
+                // It was removed; an event reports that.
                 Err(Errno::NOENT) => continue,
                 Err(error) => return Err(error),
             },
             kind => kind,
         };
-        // That directories appear is told in any case.
+        // New directories are reported in any case.
         if kind != FileType::Directory {
             events.push(created(join(path, name.to_bytes())));
         }
@@ -169,10 +171,10 @@ fn created(path: Vec<u8>) -> Event {
     Event::Changed { path, change: Change::Created, directory: false }
 }
 
-/// What a mask says; nothing for what is of no interest.
+/// The change that a mask describes; `None` for masks that are not of interest.
 fn change(mask: u64, directory: bool) -> Option<Change> {
     let has = |bit: u64| mask & bit != 0;
-    // Merged events do not tell their order; that something may be gone is what must not be missed.
+    // The order of merged events is unknown; a deletion must not be missed.
     if has(libc::FAN_DELETE) {
         Some(Change::Deleted)
     } else if has(libc::FAN_CREATE) {
@@ -188,7 +190,7 @@ fn change(mask: u64, directory: bool) -> Option<Change> {
     }
 }
 
-impl Source for Fanotify {
+impl EventSource for Fanotify {
     fn name(&self) -> &'static str {
         "fanotify"
     }
@@ -197,15 +199,15 @@ impl Source for Fanotify {
         wait_for(self.marks.queue(), at_most, self.tree.shown())
     }
 
-    fn keeps_back(&self) -> bool {
-        self.marks.hushed() > 0
+    fn has_deferred(&self) -> bool {
+        self.marks.ignored() > 0
     }
 
-    fn tell_all(&mut self, events: &mut Vec<Event>) -> Result<(), SourceError> {
-        self.end_hushes(0, events)
+    fn report_deferred(&mut self, events: &mut Vec<Event>) -> Result<(), SourceError> {
+        self.end_ignores(0, events)
     }
 
-    fn wide(&self) -> Option<&Wide> {
+    fn filesystem_wide(&self) -> Option<&FilesystemWide> {
         self.marks.given_up()
     }
 
@@ -220,7 +222,7 @@ impl Source for Fanotify {
                     return Err(SourceError::Io { path, source: error.into() });
                 }
             };
-            // After an error nothing more comes, so it need not be put back then.
+            // After an error no more events are read, so the buffer is not needed again.
             let buffer = std::mem::take(&mut self.buffer);
             for item in wire::items(&buffer[..got]) {
                 self.item(&item, events)?;

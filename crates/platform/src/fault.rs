@@ -15,12 +15,12 @@ pub fn kill_before(change: u64) {
     LEFT.store(change, Ordering::SeqCst);
 }
 
-/// To be called before every file-system change.
+/// Called before every file-system change; does nothing outside of tests.
 pub fn point() {
     if LEFT.load(Ordering::Relaxed) == OFF || LEFT.fetch_sub(1, Ordering::SeqCst) > 0 {
         return;
     }
-    // The process is gone when this returns; should the signal be refused, it ends all the same.
+    // Ends the process even if the signal is refused.
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     std::process::abort();
 }

@@ -1,14 +1,14 @@
-//! Events of a tree through inotify, for those who are not root: one watch for each directory.
+//! Event source of a tree through inotify, for users without root privileges: one watch per directory.
 //!
-//! A directory that appears gets a watch first and is then looked through: whatever came before the watch is told as
-//! created. Both ends of a rename are two events with one number; the first waits for the second until all that the
-//! kernel has to tell is read twice, and then the directory or file has left the tree. After a directory was moved, all
-//! directories are looked at again: a path may stand for another one by the time that its event is read. When the kernel's queue was full, all watches
-//! are made anew.
+//! A new directory is watched first and then listed: entries that appeared before the watch are reported as created.
+//! Both ends of a rename are two events with one cookie; if the second end has not arrived after the queue was read
+//! empty twice, the entry has left the tree. After a move of a directory all directories are visited again, because a
+//! path may name another directory by the time its event is read. After an overflow of the kernel's queue all watches
+//! are created again.
 
 pub mod wire;
 
-use crate::event::{Change, Event, Loss, Source, SourceError, is_own, join, sysctl, wait_for};
+use crate::event::{Change, Event, EventLoss, EventSource, SourceError, is_own, join, sysctl, wait_for};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, openat2, statat};
 use rustix::io::Errno;
@@ -17,49 +17,49 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use wire::{Item, Report};
+use wire::{Item, RawEvent};
 
-/// Bytes of events that are read at once.
+/// Bytes of the read buffer.
 const BUFFER: usize = 256 << 10;
 
-/// How long the other end of a rename is waited for.
+/// Time to wait for the other end of a rename.
 const OTHER_END: Duration = Duration::from_millis(10);
 
-/// Levels of directories; deeper ones are left to scans.
+/// Deepest directory level; deeper ones are left to scans.
 const MAX_DEPTH: usize = 4096;
 
-/// The events of a tree.
+/// Watches a tree with inotify.
 #[derive(Debug)]
 pub struct Inotify {
     queue: OwnedFd,
     root: OwnedFd,
     path: PathBuf,
     own: Vec<u8>,
-    /// Directories by their watches.
+    /// Directories by watch descriptor.
     nodes: HashMap<i32, Node>,
-    /// Renames of which only one end was told yet.
+    /// Renames of which only one end has arrived.
     halves: Vec<Half>,
-    /// Directories that were moved since all watches were known to be where they are.
+    /// Directories moved since the paths of all watches were last verified.
     moves: usize,
     unwatched: Vec<(Vec<u8>, String)>,
     buffer: Vec<u8>,
 }
 
-/// A directory: where it hangs, so that a rename changes but one of them.
+/// A directory with its parent, so that a rename changes only one node.
 #[derive(Debug)]
 struct Node {
-    /// The watch of the directory above; the root has none.
+    /// Watch of the parent directory; `None` for the root.
     parent: Option<i32>,
     name: Vec<u8>,
 }
 
-/// A name that was taken away and may come back elsewhere.
+/// The old end of a rename, waiting for the new one.
 #[derive(Debug)]
 struct Half {
     cookie: u32,
     path: Vec<u8>,
     directory: bool,
-    /// All that there was to read was read once more since.
+    /// True after the queue was read empty once more.
     old: bool,
 }
 
@@ -85,10 +85,10 @@ fn queue() -> Result<OwnedFd, SourceError> {
 }
 
 impl Inotify {
-    /// Watches the tree below `root`; directories called `own` are left out with all that is in them.
+    /// Watches the tree below `root`, without directories named `own` and their content.
     ///
     /// # Errors
-    /// [`SourceError`]; [`SourceError::TooManyWatches`] where there are more directories than watches.
+    /// [`SourceError`]; [`SourceError::TooManyWatches`] if there are more directories than watches.
     pub fn watch(root: &Path, own: &[u8]) -> Result<Inotify, SourceError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(root, flags, Mode::empty())
@@ -108,7 +108,7 @@ impl Inotify {
         Ok(watching)
     }
 
-    /// Watches everything there is.
+    /// Watches all directories.
     fn begin(&mut self) -> Result<(), SourceError> {
         self.unwatched.clear();
         self.watch_tree(Vec::new(), None, None)?;
@@ -134,7 +134,7 @@ impl Inotify {
         openat2(&self.root, if path.is_empty() { b"." } else { path }, flags, Mode::empty(), beneath)
     }
 
-    /// Watches a directory and those in it; tells of what is in them, if someone wants to hear it.
+    /// Watches a directory and its subdirectories; reports their files to `tell` if given.
     fn watch_tree(
         &mut self,
         path: Vec<u8>,
@@ -145,7 +145,7 @@ impl Inotify {
         while let Some((path, parent)) = ahead.pop() {
             let directory = match self.open(&path) {
                 Ok(directory) => directory,
-                // Gone or another thing by now: that is told by an event of its own.
+                // Removed or replaced meanwhile: another event reports that.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
                 Err(error) => {
                     self.unwatched.push((path, std::io::Error::from(error).to_string()));
@@ -167,11 +167,11 @@ impl Inotify {
             let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(&path).to_vec();
             let node = Node { parent, name };
             let same = |known: &Node| (known.parent, &known.name) == (node.parent, &node.name);
-            // What hangs below a directory that was watched already came along with it.
+            // The subdirectories of a directory that was watched already are known.
             if let Some(known) = self.nodes.get(&watch) {
                 let moved = !same(known);
                 self.nodes.insert(watch, node);
-                // It was moved to a place that nobody watched yet.
+                // It was moved to a directory that was not watched yet.
                 if let Some(events) = tell.as_deref_mut().filter(|_| moved) {
                     events.push(Event::Moved { from: None, to: Some(path), directory: true });
                 }
@@ -216,7 +216,7 @@ impl Inotify {
         Ok(())
     }
 
-    /// The path of a directory by its watch; nothing if it left the tree.
+    /// The path of a directory by its watch; `None` if it left the tree.
     fn path_of(&self, watch: i32) -> Option<Vec<u8>> {
         let mut names = Vec::new();
         let mut at = watch;
@@ -243,7 +243,7 @@ impl Inotify {
         self.begin()
     }
 
-    fn event(&mut self, report: &Report<'_>, events: &mut Vec<Event>) -> Result<(), SourceError> {
+    fn event(&mut self, report: &RawEvent<'_>, events: &mut Vec<Event>) -> Result<(), SourceError> {
         let mask = ReadFlags::from_bits_retain(report.mask);
         if mask.contains(ReadFlags::IGNORED) {
             self.nodes.remove(&report.watch);
@@ -280,7 +280,7 @@ impl Inotify {
     fn arrived(
         &mut self,
         path: Vec<u8>,
-        report: &Report<'_>,
+        report: &RawEvent<'_>,
         directory: bool,
         events: &mut Vec<Event>,
     ) -> Result<(), SourceError> {
@@ -295,8 +295,8 @@ impl Inotify {
         Ok(())
     }
 
-    /// Finds out where all watched directories are. A path of an event may stand for another directory by the time that it is
-    /// read, if directories are moved one after the other.
+    /// Determines the paths of all watched directories again. If directories are moved one after the other, the path of
+    /// an event may name another directory by the time it is read.
     fn find_all(&mut self, events: &mut Vec<Event>) -> Result<(), SourceError> {
         self.moves = 0;
         let before = std::mem::take(&mut self.nodes);
@@ -306,19 +306,19 @@ impl Inotify {
         for watch in all {
             let (was, now) = (before.get(&watch), self.nodes.get(&watch));
             if was.zip(now).is_none_or(|(was, now)| (was.parent, &was.name) != (now.parent, &now.name)) {
-                // Whatever was told of it may have gone to another path; of a new one nothing was told.
+                // Earlier events of it may carry another path; a new directory has not been reported.
                 let to = self.path_of(watch);
                 events.push(Event::Moved { from: None, to, directory: true });
             }
         }
         for watch in before.keys().filter(|watch| !self.nodes.contains_key(watch)) {
-            // It left the tree, or is gone.
+            // It left the tree or was removed.
             let _ = inotify::remove_watch(&self.queue, *watch);
         }
         Ok(())
     }
 
-    /// Renames whose other end did not come: it is outside.
+    /// Reports renames whose other end did not arrive: it is outside the tree.
     fn departed(&mut self, events: &mut Vec<Event>) {
         let halves = std::mem::take(&mut self.halves);
         for half in halves {
@@ -331,7 +331,7 @@ impl Inotify {
         }
     }
 
-    /// Reads once; false if there was nothing.
+    /// Reads once; false if the queue was empty.
     fn read(&mut self, events: &mut Vec<Event>) -> Result<bool, SourceError> {
         let got = match rustix::io::read(&self.queue, &mut self.buffer[..]) {
             Ok(0) | Err(Errno::AGAIN) => return Ok(false),
@@ -344,14 +344,14 @@ impl Inotify {
         for item in wire::items(&buffer[..got]) {
             let overflow = |mask: u32| ReadFlags::from_bits_retain(mask).contains(ReadFlags::QUEUE_OVERFLOW);
             match item {
-                Item::Report(report) if overflow(report.mask) => lost = Some(Loss::Overflow),
-                Item::Report(report) => self.event(&report, events)?,
-                Item::Unreadable => lost = Some(Loss::Unreadable),
+                Item::Event(report) if overflow(report.mask) => lost = Some(EventLoss::Overflow),
+                Item::Event(report) => self.event(&report, events)?,
+                Item::Unreadable => lost = Some(EventLoss::Unreadable),
             }
         }
         self.buffer = buffer;
         if let Some(loss) = lost {
-            // Renames and directories that were not told of make all paths doubtful.
+            // Lost renames and directories make all paths unreliable.
             self.start_again()?;
             events.push(Event::Gap(loss));
         }
@@ -359,7 +359,7 @@ impl Inotify {
     }
 }
 
-impl Source for Inotify {
+impl EventSource for Inotify {
     fn name(&self) -> &'static str {
         "inotify"
     }

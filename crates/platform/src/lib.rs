@@ -1,8 +1,12 @@
-//! Edges of the operating system that need unsafe code or bindings, behind safe interfaces.
+#![doc = include_str!("../README.md")]
 //!
-//! What is here knows nothing of redundancy: [`fanotify`] and [`inotify`] tell what changes in a directory tree, in
-//! the words of [`event`]; a [`lock`] ends when its holder lets go; [`thread`] is what a thread can have for itself; [`sync`] locks without poisoning; a
-//! [`window`] shows files where they lie in memory, [`direct`] reads them past it, to [`memory`] in large pages.
+//! # Overview
+//!
+//! Safe interfaces to operating-system features that need unsafe code or bindings.
+//!
+//! Nothing here depends on the other crates of the workspace. [`fanotify`] and [`inotify`] report changes of a
+//! directory tree as [`event`]s; [`lock`] wraps file locks; [`thread`] sets attributes of a single thread; [`sync`] locks
+//! without poisoning; [`window`] maps parts of files, [`direct`] reads files past the page cache, and [`memory`] allocates huge pages.
 
 pub mod direct;
 pub mod event;

@@ -1,32 +1,33 @@
-//! Locks that end when their holder lets go.
+//! File locks that are released when their owner drops them.
 
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// A file whose lock, if it has one, ends when this is dropped.
+/// A file whose lock, if any, is released on drop.
 ///
-/// Closing a file is not enough: its lock belongs to all descriptors of it, and a program that another thread is just
-/// starting has copies of them until it runs. Whoever does not wait for the lock would be refused by nobody.
+/// Closing the file is not enough: the lock belongs to all duplicates of the descriptor, and a child process that
+/// another thread has just forked holds duplicates until it executes its program. Without the explicit unlock, a later
+/// `try_lock` would be refused although no owner is left.
 #[derive(Debug)]
 pub struct Lockable(File);
 
 impl Lockable {
-    /// Waits until nobody else has a lock, and takes one.
+    /// Waits for an exclusive lock.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub fn exclusive(file: File) -> io::Result<Lockable> {
         let file = Lockable(file);
         file.lock()?;
         Ok(file)
     }
 
-    /// Waits until nobody has an exclusive lock, and takes one that others may have as well.
+    /// Waits for a shared lock.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub fn shared(file: File) -> io::Result<Lockable> {
         let file = Lockable(file);
         file.lock_shared()?;
@@ -34,7 +35,7 @@ impl Lockable {
     }
 }
 
-/// Without a lock as yet.
+/// The file is not locked yet.
 impl From<File> for Lockable {
     fn from(file: File) -> Lockable {
         Lockable(file)
@@ -57,7 +58,7 @@ impl AsFd for Lockable {
 
 impl Drop for Lockable {
     fn drop(&mut self) {
-        // If this fails, closing the last descriptor ends the lock.
+        // If this fails, closing the last descriptor releases the lock.
         let _ = self.0.unlock();
     }
 }
@@ -76,7 +77,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         let held = Lockable::exclusive(open(&path)).unwrap();
-        // What a program that is being started has.
+        // Stands for the duplicate in a forked child.
         let copy = held.try_clone().unwrap();
         assert!(matches!(open(&path).try_lock(), Err(TryLockError::WouldBlock)), "it is held");
         drop(held);

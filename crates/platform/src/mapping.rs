@@ -1,24 +1,24 @@
-//! Addresses, and what is seen at them.
+//! Memory mappings: page sizes, reserved address ranges and shared file mappings.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Bytes of the largest piece of memory that the system shows by one entry of its tables, where the addresses begin at a multiple of
-/// it. Today's file systems keep what is read and written in large pieces that way.
+/// Bytes of a huge page. The page cache of current file systems holds data that is read and written in large pieces in
+/// such pages; a mapping uses them if its addresses are aligned.
 pub const LARGE_PAGE: usize = 2 << 20;
 
-/// Bytes of the smallest piece of memory that the system shows.
+/// Bytes of a base page.
 pub fn page_bytes() -> usize {
     // SAFETY: the call takes no pointer.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).unwrap_or(4096)
 }
 
-/// `mmap`; where the mapping begins.
+/// Calls `mmap`; returns the start of the mapping.
 ///
 /// # Safety
-/// With `MAP_FIXED`, nobody uses what is at these addresses.
+/// With `MAP_FIXED`, nothing uses the memory at these addresses.
 pub(crate) unsafe fn map(
     at: usize,
     bytes: usize,
@@ -27,28 +27,29 @@ pub(crate) unsafe fn map(
     file: i32,
     offset: i64,
 ) -> io::Result<usize> {
-    // SAFETY: the caller vouches for the addresses.
+    // SAFETY: the caller guarantees that the addresses are unused.
     let start = unsafe { libc::mmap(at as *mut libc::c_void, bytes, access, flags, file, offset) };
     if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(start as usize) }
 }
 
-/// Addresses for `bytes`, whole pages, without a file, from a multiple of [`LARGE_PAGE`] on.
+/// Reserves addresses for `bytes`, a multiple of the page size, without a file. They start at a multiple of
+/// [`LARGE_PAGE`].
 pub(crate) fn reserve(bytes: usize, access: i32, flags: i32) -> io::Result<usize> {
     let all = bytes.checked_add(LARGE_PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
-    // SAFETY: the system chooses addresses that nobody has.
+    // SAFETY: the kernel chooses unused addresses.
     let given = unsafe { map(0, all, access, flags, -1, 0)? };
     let start = given.next_multiple_of(LARGE_PAGE);
     for spare in [given..start, start + bytes..given + all] {
         if !spare.is_empty() {
-            // SAFETY: just reserved, and not used. Addresses that stay reserved do no harm.
+            // SAFETY: just reserved and unused. If the call fails, they stay reserved, which is harmless.
             unsafe { libc::munmap(spare.start as *mut libc::c_void, spare.len()) };
         }
     }
     Ok(start)
 }
 
-/// A file mapped shared and writable: a writer that the kernel sees only at the first store into a clean page. Tests use it to
-/// act as such a program.
+/// A file mapped shared and writable: a writer that the kernel sees only at the first store into a clean page. Tests
+/// use it to act as such a program.
 #[derive(Debug)]
 pub struct SharedMapping {
     start: usize,
@@ -95,7 +96,7 @@ impl SharedMapping {
 
 impl Drop for SharedMapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is used by nobody else.
+        // SAFETY: no other value refers to the mapping.
         unsafe { libc::munmap(self.start as *mut libc::c_void, self.bytes) };
     }
 }

@@ -1,11 +1,11 @@
-//! Memory for large pieces of files.
+//! Buffers in huge pages.
 
 use crate::mapping::{LARGE_PAGE, reserve};
 use std::io;
 use std::ops::{Deref, DerefMut};
 
-/// Bytes of our own, zeros at first, in pages of 2 MiB where the system has them: who reads from a disk or hands bytes to the kernel then
-/// has it look at one page instead of 512.
+/// A buffer of zeros in pages of 2 MiB, if the system provides them: for disk reads and system calls the kernel then
+/// handles one page instead of 512.
 #[derive(Debug)]
 pub struct Pages {
     start: usize,
@@ -13,15 +13,15 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// At least `bytes`, rounded up to pages of 2 MiB. They take room when they are touched.
+    /// Allocates at least `bytes`, rounded up to a multiple of 2 MiB. Memory is used when it is first touched.
     ///
     /// # Errors
-    /// There is no memory.
+    /// Out of memory.
     pub fn new(bytes: usize) -> io::Result<Pages> {
         let bytes = bytes.max(1).checked_next_multiple_of(LARGE_PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let start = reserve(bytes, access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS)?;
-        // SAFETY: the addresses are ours; whether it is done changes nothing that can be seen there.
+        // SAFETY: the range is this mapping; the advice does not change its content.
         unsafe { libc::madvise(start as *mut libc::c_void, bytes, libc::MADV_HUGEPAGE) };
         Ok(Pages { start, bytes })
     }
@@ -31,7 +31,7 @@ impl Deref for Pages {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: mapped until this is dropped, and readable; zeros or what was written.
+        // SAFETY: mapped and readable until drop, and initialised with zeros.
         unsafe { std::slice::from_raw_parts(self.start as *const u8, self.bytes) }
     }
 }
@@ -45,7 +45,7 @@ impl DerefMut for Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the addresses are ours, and no slice of them is left: this is borrowed exclusively.
+        // SAFETY: the range is this mapping, and no slice of it is left: this is borrowed exclusively.
         let failed = unsafe { libc::munmap(self.start as *mut libc::c_void, self.bytes) };
         debug_assert_eq!(failed, 0, "memory that was not mapped");
     }

@@ -16,7 +16,7 @@ pub const MODE: u32 = 0o600;
 /// Reads a text of at most [`MAX_TEXT`] bytes.
 ///
 /// # Errors
-/// What the operating system says; `InvalidData` where it is too long or no UTF-8.
+/// Those of the operating system; `InvalidData` if it is too long or not UTF-8.
 pub fn read_text(file: impl Read) -> io::Result<String> {
     let mut bytes = Vec::new();
     file.take(MAX_TEXT + 1).read_to_end(&mut bytes)?;
@@ -27,10 +27,10 @@ pub fn read_text(file: impl Read) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| wrong("it is no UTF-8 text".to_owned()))
 }
 
-/// Reads a small file of a repository; nothing if there is none.
+/// Reads a small file of a repository; none if it is absent.
 ///
 /// # Errors
-/// What the operating system says; `InvalidData` for what is no text or no regular file; [`Untrusted`](crate::tree::Untrusted).
+/// Those of the operating system; `InvalidData` if it is no text or no regular file; [`Untrusted`](crate::tree::Untrusted).
 pub fn read(repository: &Path, name: &str) -> io::Result<Option<String>> {
     let Some(tree) = absent_is_none(Tree::open_owned(repository))? else { return Ok(None) };
     let Some(found) = tree.find(name.as_bytes())? else { return Ok(None) };
@@ -40,10 +40,10 @@ pub fn read(repository: &Path, name: &str) -> io::Result<Option<String>> {
     absent_is_none(tree.read(name.as_bytes()))?.map(read_text).transpose()
 }
 
-/// Replaces a small file of a repository, whole or not at all.
+/// Replaces a small file of a repository atomically.
 ///
 /// # Errors
-/// What the operating system says; [`Untrusted`](crate::tree::Untrusted).
+/// Those of the operating system; [`Untrusted`](crate::tree::Untrusted).
 pub fn replace(repository: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let tree = Tree::open_owned(repository)?;
     let draft = format!("{name}.draft").into_bytes();
@@ -55,10 +55,10 @@ pub fn replace(repository: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     tree.sync_directory(b"")
 }
 
-/// Opens a log of a repository to append to it, and makes it where it is absent.
+/// Opens a log of a repository for appending; creates it if it is absent.
 ///
 /// # Errors
-/// What the operating system says; [`Untrusted`](crate::tree::Untrusted).
+/// Those of the operating system; [`Untrusted`](crate::tree::Untrusted).
 pub fn append(repository: &Path, name: &str) -> io::Result<File> {
     let file = Tree::open_owned(repository)?.write_or_create(name.as_bytes(), MODE)?;
     rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::APPEND)?;

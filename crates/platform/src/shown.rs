@@ -1,15 +1,15 @@
-//! Names from headers and directories, made safe to print.
+//! Safe display of file names from headers and directories.
 
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Bytes of a name made printable: names come from strangers, and a terminal obeys control characters and turns text around. What is
-/// not shown as it is begins with a backslash, so that different names look different.
+/// Bytes of a name as printable text. Names are untrusted: a terminal would obey control characters and reverse the direction of text.
+/// Escapes begin with a backslash, so that different names look different.
 pub struct Shown<'a>(&'a [u8]);
 
 impl<'a> Shown<'a> {
-    /// A name as a header or a directory has it.
+    /// A name as bytes of a header or a directory.
     pub fn bytes(bytes: &'a [u8]) -> Shown<'a> {
         Shown(bytes)
     }
@@ -38,7 +38,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Letters that nobody sees and that change where others stand: directions of writing, separators of lines and paragraphs.
+/// Invisible characters that change the position of others: writing directions, separators of lines and paragraphs.
 fn directs_text(letter: char) -> bool {
     matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

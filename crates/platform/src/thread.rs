@@ -1,4 +1,4 @@
-//! What a thread can have for itself.
+//! Attributes of a single thread: file mode mask, page faults, and the owner of new files.
 
 use rustix::thread::{CapabilitySets, capabilities, set_capabilities};
 use std::cell::Cell;
@@ -6,16 +6,16 @@ use std::io;
 
 thread_local!(static MASKS_NOTHING: Cell<bool> = const { Cell::new(false) });
 
-/// Files that this thread makes get the permissions that it asks for, whatever the process masks. Other threads keep the mask of
-/// the process. From then on this thread has a working directory of its own, too.
+/// Clears the umask of this thread, so that new files get exactly the permissions requested. Other threads keep the
+/// umask of the process. From then on this thread has its own working directory, too.
 ///
 /// # Errors
-/// What the operating system says.
+/// The error of the operating system.
 pub fn mask_nothing() -> io::Result<()> {
     if MASKS_NOTHING.get() {
         return Ok(());
     }
-    // SAFETY: the call takes no pointer; the mask and the directories of the other threads stay what they are.
+    // SAFETY: the call takes no pointer; the umask and directories of other threads do not change.
     if unsafe { libc::unshare(libc::CLONE_FS) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -25,9 +25,9 @@ pub fn mask_nothing() -> io::Result<()> {
     Ok(())
 }
 
-/// How often this thread touched a page of memory that the system had at hand and did not show yet.
+/// Minor page faults of this thread.
 pub fn page_faults() -> u64 {
-    // SAFETY: all zeros is a valid value, and the pointer is to it, for as long as the call takes.
+    // SAFETY: all zeros is a valid value, and it outlives the call that writes it.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
@@ -36,17 +36,18 @@ pub fn page_faults() -> u64 {
     usage.ru_minflt.try_into().unwrap_or(0)
 }
 
-/// Whom new files of this thread belong to, until it is dropped.
+/// Owner of new files of this thread; restored on drop.
 struct Owner {
     before: (u32, u32),
     rights: CapabilitySets,
 }
 
-/// Does something, and what it makes in directories belongs to this user and group from the beginning: nobody can put another file
-/// in its place before it is given away. The thread keeps all rights that it has; a directory that hands down its group does so.
+/// Runs `act` so that files it creates belong to this user and group from the start. With a later `chown` another
+/// process could replace the file in between. The thread keeps its capabilities; a directory with the setgid bit still
+/// sets the group.
 ///
 /// # Errors
-/// The process has no right to act for others, or what the operating system says; then nothing is done.
+/// The process may not set the file owner, or the error of the operating system; `act` does not run then.
 pub fn as_owner<T>(uid: u32, gid: u32, act: impl FnOnce() -> T) -> io::Result<T> {
     let before = (file_user(u32::MAX), file_group(u32::MAX));
     if before == (uid, gid) {
@@ -58,7 +59,7 @@ pub fn as_owner<T>(uid: u32, gid: u32, act: impl FnOnce() -> T) -> io::Result<T>
     if (file_user(u32::MAX), file_group(u32::MAX)) != (uid, gid) {
         return Err(rustix::io::Errno::PERM.into());
     }
-    // Who acts for another than root loses the rights that count for files.
+    // A file user other than root loses the file capabilities; they are set again.
     set_capabilities(None, owner.rights)?;
     let done = act();
     drop(owner);
@@ -69,20 +70,20 @@ impl Drop for Owner {
     fn drop(&mut self) {
         file_user(self.before.0);
         file_group(self.before.1);
-        // These are the rights that it had, so nobody can refuse them.
+        // The thread had these capabilities before, so this cannot fail.
         let _ = set_capabilities(None, self.rights);
     }
 }
 
-/// Sets the user that files are made for; gives the one before. The largest number is nobody's, and changes nothing.
+/// Sets the user of new files; returns the previous one. `u32::MAX` is no user id and changes nothing.
 fn file_user(uid: u32) -> u32 {
-    // SAFETY: the call takes a number; it is about this thread alone.
+    // SAFETY: the call takes an integer and affects this thread alone.
     unsafe { libc::setfsuid(uid) }.cast_unsigned()
 }
 
-/// Sets the group that files are made for, likewise.
+/// Sets the group of new files, likewise.
 fn file_group(gid: u32) -> u32 {
-    // SAFETY: the call takes a number; it is about this thread alone.
+    // SAFETY: the call takes an integer and affects this thread alone.
     unsafe { libc::setfsgid(gid) }.cast_unsigned()
 }
 
@@ -91,7 +92,7 @@ mod tests {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 
     #[test]
-    fn only_this_thread_masks_nothing() {
+    fn umask_is_cleared_for_this_thread_only() {
         let dir = tempfile::tempdir().unwrap();
         let mode_of_new = |name: &str| {
             let path = dir.path().join(name);
@@ -109,9 +110,10 @@ mod tests {
         assert_eq!(mode_of_new("after"), before);
     }
 
-    /// In a directory that only root may write to: who makes something for another keeps its own rights.
+    /// In a directory that only root may write to: the thread keeps its capabilities while it creates files for another
+    /// user.
     #[test]
-    fn new_files_belong_to_whom_they_are_made_for() {
+    fn new_files_belong_to_the_given_owner() {
         let dir = tempfile::tempdir().unwrap();
         let owner = |name: &str| {
             let found = std::fs::symlink_metadata(dir.path().join(name)).unwrap();
@@ -123,7 +125,7 @@ mod tests {
         if uid != 0 {
             assert!(super::as_owner(uid + 1, gid, || make("another's")).is_err());
             assert!(!dir.path().join("another's").exists());
-            return gabion_testkit::skip!("new_files_belong_to_whom_they_are_made_for: we are not root");
+            return gabion_testkit::skip!("new_files_belong_to_the_given_owner: we are not root");
         }
         let rights = rustix::thread::capabilities(None).unwrap();
         super::as_owner(4711, 4712, || make("theirs")).unwrap().unwrap();
@@ -136,7 +138,7 @@ mod tests {
         std::os::unix::fs::chown(dir.path().join("own"), None, Some(4713)).unwrap();
         super::as_owner(4711, 4712, || make("own/handed down")).unwrap().unwrap();
         assert_eq!(owner("own/handed down"), (4711, 4713));
-        // Whatever happens meanwhile, the thread is then as it was.
+        // A panic in `act` restores the thread as well.
         let failed = std::panic::catch_unwind(|| super::as_owner(4711, 4712, || -> u32 { panic!("meant") }));
         assert!(failed.is_err());
         make("own again").unwrap();

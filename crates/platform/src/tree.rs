@@ -1,20 +1,20 @@
-//! A directory tree that nothing leads out of.
+//! Directory tree whose paths cannot lead out of it.
 //!
-//! Paths are bytes relative to the root. The kernel resolves them beneath the root and refuses symbolic links on the
-//! way (`openat2`), so neither a hostile name nor a link that someone puts in place meanwhile can lead elsewhere, and
-//! the length limit of a path counts from the root.
+//! Paths are bytes relative to the root. The kernel resolves them beneath the root and refuses symbolic links on the way (`openat2`), so
+//! neither a hostile name nor a link that is created meanwhile can lead elsewhere. The length limit of a path counts from the root.
 
 mod durable;
 mod ownership;
 mod stat;
 
 pub use ownership::{TRUST, Untrusted, check_alone};
+use stat::stat_at;
 pub use stat::stat_of;
 
 use ownership::Ownership;
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, linkat, mkdirat, openat2, renameat,
-    renameat_with, statx, unlinkat,
+    renameat_with, unlinkat,
 };
 use std::fs::File;
 use std::io;
@@ -24,16 +24,19 @@ use std::sync::{Arc, OnceLock};
 
 /// A tree; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Tree {
-    root: Arc<OwnedFd>,
-    path: Arc<PathBuf>,
+pub struct Tree(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    root: OwnedFd,
+    path: PathBuf,
     /// Set for trees that only this user may be able to change.
-    ownership: Option<Arc<Ownership>>,
-    /// The type of the root's file system, once it was asked for.
-    file_system: Arc<OnceLock<i64>>,
+    ownership: Option<Ownership>,
+    /// Type of the root's file system, once it was read.
+    file_system: OnceLock<i64>,
 }
 
-/// Whether `path` is `below` or beneath it.
+/// True if `path` is `below` or beneath it.
 pub fn is_below(path: &[u8], below: &[u8]) -> bool {
     match path.strip_prefix(below) {
         Some(rest) => below.is_empty() || rest.is_empty() || rest.starts_with(b"/"),
@@ -41,7 +44,7 @@ pub fn is_below(path: &[u8], below: &[u8]) -> bool {
     }
 }
 
-/// What kind of thing a name stands for.
+/// Type of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -54,12 +57,12 @@ pub enum Kind {
     Special,
 }
 
-/// What the file system says of a file.
+/// Attributes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
-    /// Its bytes.
+    /// Size in bytes.
     pub size: u64,
     /// Time of the last change of its content.
     pub mtime: i64,
@@ -69,7 +72,7 @@ pub struct Stat {
     pub inode: u64,
     /// The file system it is on.
     pub device: u64,
-    /// Names it has.
+    /// Number of hard links.
     pub links: u32,
     /// Permission bits.
     pub mode: u32,
@@ -77,14 +80,13 @@ pub struct Stat {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Bytes it takes on the disk.
+    /// Allocated bytes on the disk.
     pub allocated: u64,
-    /// When it was made, where the file system records that.
+    /// Time of creation, if the file system records it.
     pub birth: Option<i64>,
 }
 
-/// What must be equal before and after reading a file for the bytes to be one version of it, and what tells later
-/// that it is still that version.
+/// Version of a file: equal before and after reading if the bytes belong to one version, and later as long as it is that version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation {
     /// Bytes.
@@ -98,8 +100,7 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Whether nobody wrote to the file from one to the other, by all that its size, time and inode tell. Other names and other rights
-    /// change the ctime alone.
+    /// True if size, mtime and inode are equal: no write between the two, as far as these tell. Renames and chmod change the ctime alone.
     pub fn is_unwritten_since(&self, other: &Generation) -> bool {
         (self.size, self.mtime, self.inode) == (other.size, other.mtime, other.inode)
     }
@@ -204,11 +205,11 @@ const MAX_AT_ONCE: usize = 2048;
 /// Opens a path of any length beneath a directory, without following links.
 ///
 /// # Errors
-/// What the operating system says.
+/// Those of the operating system.
 pub fn open_beneath(root: &OwnedFd, path: &[u8], flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
     let mode = Mode::from_raw_mode(mode);
-    // The kernel takes a limited length at once, and ours may be longer: by the names that we put before it, or because programs
-    // went down step by step.
+    // The kernel limits the length of one call. A path may be longer, by the prefix within the repository, or because programs created
+    // it step by step.
     let mut reached: Option<OwnedFd> = None;
     let mut rest = path;
     while rest.len() > MAX_AT_ONCE {
@@ -246,14 +247,6 @@ impl AsFd for Directory {
     }
 }
 
-/// What the file system says of a name in a directory; a link is not followed.
-fn stat_at(directory: impl AsFd, name: &[u8]) -> io::Result<Stat> {
-    if name.contains(&b'/') || matches!(name, b"" | b"." | b"..") {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    Ok(Stat::from(statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, stat::ASKED)?))
-}
-
 impl Directory {
     /// What the file system says of a name in it; a link is not followed.
     ///
@@ -266,7 +259,7 @@ impl Directory {
     /// Its names, sorted.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the operating system.
     pub fn names(&self) -> io::Result<Names> {
         let mut names = Names::default();
         for entry in Dir::read_from(&self.0)? {
@@ -282,39 +275,45 @@ impl Directory {
     }
 }
 
+fn open_root(root: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(root, flags, Mode::empty())?)
+}
+
 impl Tree {
     /// The tree below `root`, which may itself be reached by links.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the operating system.
     pub fn open(root: &Path) -> io::Result<Tree> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let opened = rustix::fs::open(root, flags, Mode::empty())?;
-        let (root, path) = (Arc::new(opened), Arc::new(root.to_owned()));
-        Ok(Tree { root, path, ownership: None, file_system: Arc::default() })
+        Ok(Tree::at(open_root(root)?, root, None))
     }
 
-    /// Where it is.
+    fn at(root: OwnedFd, path: &Path, ownership: Option<Ownership>) -> Tree {
+        Tree(Arc::new(Shared { root, path: path.to_owned(), ownership, file_system: OnceLock::new() }))
+    }
+
+    /// Path of the root.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.0.path
     }
 
-    /// A path for people: with the root before it.
+    /// A path with the root before it, for messages.
     pub fn shown(&self, path: &[u8]) -> PathBuf {
         use std::os::unix::ffi::OsStrExt;
         if path.is_empty() {
-            self.path.to_path_buf()
+            self.0.path.clone()
         } else {
-            self.path.join(std::ffi::OsStr::from_bytes(path))
+            self.0.path.join(std::ffi::OsStr::from_bytes(path))
         }
     }
 
     fn open_with(&self, path: &[u8], flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
-        if let Some(ownership) = &self.ownership {
+        if let Some(ownership) = &self.0.ownership {
             let directory = if flags.contains(OFlags::DIRECTORY) { path } else { split(path).0 };
-            ownership.check_way(&self.root, directory)?;
+            ownership.check_way(&self.0.root, directory)?;
         }
-        open_beneath(&self.root, path, flags, mode)
+        open_beneath(&self.0.root, path, flags, mode)
     }
 
     /// The directory that `path` is in, for operations on its last name.
@@ -329,20 +328,20 @@ impl Tree {
     /// Opens a directory of the tree.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the operating system.
     pub fn directory(&self, path: &[u8]) -> io::Result<Directory> {
         Ok(Directory(self.open_with(path, OFlags::RDONLY | OFlags::DIRECTORY, 0)?))
     }
 
-    /// Opens a regular file to read; never waits for a pipe.
+    /// Opens a regular file for reading; never blocks on a pipe.
     ///
     /// # Errors
-    /// What the operating system says; [`io::ErrorKind::InvalidInput`] for what is no regular file.
+    /// Those of the operating system; [`io::ErrorKind::InvalidInput`] for what is no regular file.
     pub fn read(&self, path: &[u8]) -> io::Result<File> {
         self.regular(path, self.open_with(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, 0)?)
     }
 
-    /// Opens a regular file to read and write in place.
+    /// Opens a regular file for reading and writing in place.
     ///
     /// # Errors
     /// As [`read`](Tree::read).
@@ -355,13 +354,13 @@ impl Tree {
         if stat.kind != Kind::File {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
         }
-        if let Some(ownership) = &self.ownership {
-            ownership.check_file(&self.root, path, &stat)?;
+        if let Some(ownership) = &self.0.ownership {
+            ownership.check_file(&self.0.root, path, &stat)?;
         }
         Ok(File::from(file))
     }
 
-    /// Opens a regular file to read and write, and makes it where it is absent.
+    /// Opens a regular file for reading and writing; creates it if it is absent.
     ///
     /// # Errors
     /// As [`read`](Tree::read) and [`create`](Tree::create).
@@ -372,10 +371,10 @@ impl Tree {
         }
     }
 
-    /// Makes a new file that was not there before.
+    /// Creates a file that does not exist.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the operating system.
     pub fn create(&self, path: &[u8], mode: u32) -> io::Result<File> {
         crate::fault::point();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
@@ -388,27 +387,31 @@ impl Tree {
     /// What the operating system says.
     pub fn stat(&self, path: &[u8]) -> io::Result<Stat> {
         if path.is_empty() {
-            return stat_of(&*self.root);
+            return stat_of(&self.0.root);
         }
         let (directory, name) = split(path);
-        if directory.is_empty() && !path.starts_with(b"/") {
-            return stat_at(&*self.root, name);
+        if path.starts_with(b"/") || matches!(name, b"" | b"." | b"..") {
+            return Err(io::ErrorKind::InvalidInput.into());
         }
-        Directory(self.parent(path)?).stat(name)
+        match directory.is_empty() {
+            true => stat_at(&self.0.root, name),
+            // Where nothing is, this is one call; with the directory opened first it would be three.
+            false => stat_of(self.open_with(path, OFlags::PATH | OFlags::NOFOLLOW, 0)?),
+        }
     }
 
-    /// As [`stat`](Tree::stat), nothing where nothing is.
+    /// As [`stat`](Tree::stat); none if the path is absent.
     ///
     /// # Errors
-    /// What else the operating system says.
+    /// Other errors of the operating system.
     pub fn find(&self, path: &[u8]) -> io::Result<Option<Stat>> {
         absent_is_none(self.stat(path))
     }
 
-    /// Makes a directory and those above it.
+    /// Creates a directory and its parents.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the operating system.
     pub fn make_directories(&self, path: &[u8], mode: u32) -> io::Result<()> {
         if path.is_empty() || self.find(path)?.is_some_and(|stat| stat.kind == Kind::Directory) {
             return Ok(());
@@ -422,20 +425,20 @@ impl Tree {
         }
     }
 
-    /// Moves a file or directory within the tree, over what is there.
+    /// Renames a file or directory within the tree, replacing the target.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the operating system.
     pub fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
         crate::fault::point();
         Ok(renameat(self.parent(from)?, split(from).1, self.parent(to)?, split(to).1)?)
     }
 
-    /// Moves as [`rename`](Tree::rename), for a file that a crash of the machine may take along with what was there: a rename
-    /// over something has some file systems write the file out first. One killed in between leaves the old file at `from`.
+    /// As [`rename`](Tree::rename), for a file that need not survive a crash of the machine: some file systems write a file out before a
+    /// rename replaces another. A process that is killed in between leaves the old file at `from`.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the operating system.
     pub fn supplant(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
         crate::fault::point();
         use rustix::io::Errno;
@@ -446,45 +449,45 @@ impl Tree {
                 crate::fault::point();
                 Ok(unlinkat(old, from, AtFlags::empty())?)
             }
-            // Nothing is there, or the file system knows no exchange.
+            // The target is absent, or the file system has no exchange.
             Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS) => Ok(renameat(old, from, new, to)?),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Moves as [`rename`](Tree::rename), but never over something.
+    /// As [`rename`](Tree::rename), but never replaces the target.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AlreadyExists`], what else the operating system says.
+    /// [`io::ErrorKind::AlreadyExists`], others of the operating system.
     pub fn rename_new(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
         crate::fault::point();
         let flags = RenameFlags::NOREPLACE;
         Ok(renameat_with(self.parent(from)?, split(from).1, self.parent(to)?, split(to).1, flags)?)
     }
 
-    /// Two names stand for what the other did, in one step.
+    /// Exchanges two names in one step.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the operating system.
     pub fn exchange(&self, one: &[u8], other: &[u8]) -> io::Result<()> {
         crate::fault::point();
         let flags = RenameFlags::EXCHANGE;
         Ok(renameat_with(self.parent(one)?, split(one).1, self.parent(other)?, split(other).1, flags)?)
     }
 
-    /// Gives a file another name.
+    /// Creates a hard link.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the operating system.
     pub fn link(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
         crate::fault::point();
         Ok(linkat(self.parent(from)?, split(from).1, self.parent(to)?, split(to).1, AtFlags::empty())?)
     }
 
-    /// Removes a file; that it is gone already is fine.
+    /// Removes a file; an absent one is no error.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the operating system.
     pub fn remove(&self, path: &[u8]) -> io::Result<()> {
         crate::fault::point();
         let removed =
@@ -492,10 +495,10 @@ impl Tree {
         absent_is_none(removed).map(|_| ())
     }
 
-    /// Removes a file, unless it lies on a file system that turned read-only: there it stays. Says whether it is gone.
+    /// Removes a file, unless its file system turned read-only. True if it is gone.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the operating system.
     pub fn remove_if_writable(&self, path: &[u8]) -> io::Result<bool> {
         match self.remove(path) {
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(false),
@@ -503,10 +506,10 @@ impl Tree {
         }
     }
 
-    /// Removes a directory if it is empty, and then those above it that became so, up to `keep`.
+    /// Removes a directory if it is empty, then its parents that became empty, up to `keep`.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the operating system.
     pub fn remove_empty(&self, path: &[u8], keep: &[u8]) -> io::Result<()> {
         crate::fault::point();
         use rustix::io::Errno;
@@ -526,39 +529,39 @@ impl Tree {
     /// Opens a directory as a file, to lock it.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the operating system.
     pub fn read_directory(&self, path: &[u8]) -> io::Result<File> {
         Ok(self.open_with(path, OFlags::RDONLY | OFlags::DIRECTORY, 0)?.into())
     }
 
-    /// The kind of the file system of the root, as `statfs` calls it.
+    /// Type of the root's file system, from `statfs`.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the operating system.
     pub fn file_system(&self) -> io::Result<i64> {
-        if let Some(&known) = self.file_system.get() {
+        if let Some(&known) = self.0.file_system.get() {
             return Ok(known);
         }
-        let found = rustix::fs::fstatfs(&*self.root)?.f_type;
-        Ok(*self.file_system.get_or_init(|| found))
+        let found = rustix::fs::fstatfs(&self.0.root)?.f_type;
+        Ok(*self.0.file_system.get_or_init(|| found))
     }
 
-    /// Whether the file system of the root can only be read.
+    /// True if the file system of the root is read-only.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the operating system.
     pub fn is_read_only(&self) -> io::Result<bool> {
-        Ok(rustix::fs::fstatvfs(&*self.root)?.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+        Ok(rustix::fs::fstatvfs(&self.0.root)?.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
     }
 
-    /// Why this process may not write to `name`, if that can be known without writing; of `.`, whether it may make files in the root.
+    /// The error that a write to `name` would give, if that can be known without writing; for `.`, creating files in the root.
     ///
     /// # Errors
-    /// What the operating system says; nothing of that name is no error.
+    /// Those of the operating system; nothing of that name is no error.
     pub fn refusal_to_write(&self, name: &str) -> io::Result<Option<io::Error>> {
         use rustix::fs::{Access, accessat};
         use rustix::io::Errno;
-        match accessat(&*self.root, name, Access::WRITE_OK, AtFlags::EACCESS) {
+        match accessat(&self.0.root, name, Access::WRITE_OK, AtFlags::EACCESS) {
             Ok(()) | Err(Errno::NOENT) => Ok(None),
             Err(refusal @ (Errno::ROFS | Errno::ACCESS | Errno::PERM)) => Ok(Some(refusal.into())),
             Err(error) => Err(error.into()),
@@ -568,14 +571,14 @@ impl Tree {
     /// Free and total bytes of the file system of the root.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the operating system.
     pub fn space(&self) -> io::Result<(u64, u64)> {
-        let stat = rustix::fs::fstatvfs(&*self.root)?;
+        let stat = rustix::fs::fstatvfs(&self.0.root)?;
         Ok((stat.f_bavail.saturating_mul(stat.f_frsize), stat.f_blocks.saturating_mul(stat.f_frsize)))
     }
 }
 
-/// Absence is an answer, not an error.
+/// Turns errors of absence into none.
 ///
 /// # Errors
 /// All others.

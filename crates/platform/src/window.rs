@@ -1,14 +1,15 @@
-//! Pieces of a file seen where the system keeps them in memory, without a copy.
+//! Windows: address ranges in which pieces of files are mapped for reading without a copy.
 //!
-//! A [`Window`] is a range of addresses in which pieces of a file are mapped, one behind the other, and later others.
-//! A page that cannot be had, since the file was cut short or its medium fails, would end the process by `SIGBUS`. In a
-//! window zeros take the place of such a page, and it says so ([`Window::is_whole`]): whoever used the pieces reads
-//! the file then to learn why. A `SIGBUS` from anywhere else goes to whoever handled it before.
+//! A [`Window`] maps pieces of a file one behind the other, and can be mapped again. Access to a page that cannot be
+//! loaded, because the file was truncated or the medium fails, would end the process by `SIGBUS`. In a window such a
+//! page is replaced by zeros, and [`Window::is_whole`] returns false: the user of the pieces then reads the file to
+//! learn the error. A `SIGBUS` from any other address goes to the previous handler.
 //!
-//! 1. One call lets go of all pieces before others are mapped: each call that takes pages away interrupts the other threads.
-//! 2. Pages are mapped as they are touched. That is as fast as asking for them all, and other threads can map meanwhile.
-//! 3. Pieces of 2 MiB and more lie as far behind a multiple of 2 MiB as in the file, so that pages of that size, in which today's
-//!    file systems keep what is read and written in large pieces, are mapped by one touch each instead of 512.
+//! 1. One call unmaps all pieces before others are mapped: each call that removes pages interrupts the other threads.
+//! 2. Pages are mapped as they are touched. That is as fast as populating them all, and other threads can map
+//!    meanwhile.
+//! 3. Pieces of 2 MiB and more have the same offset from a multiple of 2 MiB as in the file, so that huge pages of the
+//!    page cache are mapped by one fault each instead of 512.
 
 use crate::mapping::{self, LARGE_PAGE, map, page_bytes};
 use std::fs::File;
@@ -19,17 +20,17 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Windows that can be open at once, some for each thread of a large machine; more are refused.
+/// Maximum number of open windows, some for each thread of a large machine.
 const MAX_WINDOWS: usize = 1024;
 
-/// Addresses of a window: what it can show at once. All have the same number, so that one word tells the handler of `SIGBUS`, at any
-/// moment, which are a window's.
+/// Bytes of address space of a window. All windows have the same size, so that the handler of `SIGBUS` needs only the
+/// start address, one atomic word.
 const ROOM: usize = 64 << 20;
 
-/// What the handler of `SIGBUS` knows of a window. It may look at any time, so these stay where they are.
+/// State of a window for the handler of `SIGBUS`. It may run at any time, so these values are static.
 struct Watched {
     taken: AtomicBool,
-    /// Where its addresses begin; 0 while it has none.
+    /// Start of its addresses; 0 while it has none.
     start: AtomicUsize,
     lacks_pages: AtomicBool,
 }
@@ -39,7 +40,7 @@ static WATCHED: [Watched; MAX_WINDOWS] = [const {
 }; MAX_WINDOWS];
 
 impl Watched {
-    /// Where its addresses begin, if it has any.
+    /// Start of its addresses, if it has any.
     fn start(&self) -> Option<usize> {
         Some(self.start.load(Ordering::Acquire)).filter(|&start| start != 0)
     }
@@ -49,11 +50,11 @@ impl Watched {
     }
 }
 
-/// Addresses at which pieces of a file can be seen.
+/// Pieces of a file, mapped for reading.
 #[derive(Debug)]
 pub struct Window {
     watched: &'static Watched,
-    /// Where each piece is.
+    /// Addresses of each piece.
     pieces: Vec<Range<usize>>,
 }
 
@@ -64,10 +65,10 @@ impl std::fmt::Debug for Watched {
 }
 
 impl Window {
-    /// A window that shows nothing yet.
+    /// A window without mapped pieces.
     ///
     /// # Errors
-    /// There are too many, or the operating system refuses.
+    /// There are too many windows, or the error of the operating system.
     pub fn new() -> io::Result<Window> {
         handle_bus_errors()?;
         let is_free = |watched: &&Watched| {
@@ -78,11 +79,11 @@ impl Window {
         Ok(Window { watched, pieces: Vec::new() })
     }
 
-    /// Shows these pieces of `file`, in bytes of it, instead of what was shown before.
+    /// Maps these byte ranges of `file` in place of the previous pieces.
     ///
     /// # Errors
-    /// Pieces without bytes, none at all, and more than fit: 32 MiB in up to 16 pieces always do; what the operating system says, above all of files that cannot be mapped. Nothing is
-    /// shown then.
+    /// An empty piece, no pieces, or more than fit (32 MiB in up to 16 pieces always fit); errors of the operating
+    /// system, such as for files that cannot be mapped. Nothing is mapped then.
     pub fn show(&mut self, file: &File, pieces: &[Range<u64>]) -> io::Result<()> {
         self.pieces.clear();
         let page = page_bytes();
@@ -96,8 +97,8 @@ impl Window {
             let offset = i64::try_from(piece.start).map_err(|_| io::ErrorKind::InvalidInput)? - lead as i64;
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
             let (at, bytes) = (start + place.start - lead, lead + place.len());
-            // SAFETY: within the window's addresses, since no place ends behind them; no slice of them is left: the window is borrowed
-            // exclusively.
+            // SAFETY: within the window's addresses, since no piece ends behind them; no slice of them is left: the
+            // window is borrowed exclusively.
             let mapped = unsafe { map(at, bytes, libc::PROT_READ, flags, file.as_raw_fd(), offset) };
             mapped.inspect_err(|_| self.abandon())?;
         }
@@ -105,18 +106,18 @@ impl Window {
         Ok(())
     }
 
-    /// The bytes of a piece that is shown. Whoever writes to the file changes them, at any moment: two looks at a byte may differ.
+    /// The bytes of a mapped piece. Writers of the file change them at any moment: two reads of a byte may differ.
     ///
     /// # Panics
     /// There is no such piece.
     pub fn piece(&self, index: usize) -> &[u8] {
         let piece = &self.pieces[index];
-        // SAFETY: mapped by `show` and readable until the window is borrowed exclusively or dropped; pages that cannot be had become
-        // zeros. What others write to the file meanwhile is bytes as good as those before: any value is valid.
+        // SAFETY: mapped by `show` and readable until the window is borrowed exclusively or dropped; pages that cannot
+        // be loaded became zeros. Concurrent writers of the file change bytes, and every value of a byte is valid.
         unsafe { std::slice::from_raw_parts(piece.start as *const u8, piece.len()) }
     }
 
-    /// Brings all that is shown into memory. What cannot be had is an error here, and no signal.
+    /// Loads all mapped pages into memory. A page that cannot be loaded is an error here, not a signal.
     ///
     /// # Errors
     /// Pages that cannot be read or lie behind the end of the file; systems before Linux 5.14.
@@ -131,21 +132,23 @@ impl Window {
         })
     }
 
-    /// Shows nothing any more. A file that is shown takes room and keeps its file system busy, also if it is removed and closed.
+    /// Unmaps all pieces. A mapped file takes disk space and keeps its file system busy even after it was removed and
+    /// closed.
     ///
     /// # Errors
-    /// What the operating system says; the window has other addresses then.
+    /// The error of the operating system; the window gets other addresses then.
     pub fn clear(&mut self) -> io::Result<()> {
         self.pieces.clear();
         self.let_go().map(drop)
     }
 
-    /// Whether every page that was touched since [`Window::show`] was the file's. Otherwise zeros were seen instead.
+    /// True if every page that was accessed since [`Window::show`] came from the file. Otherwise zeros were read
+    /// instead.
     pub fn is_whole(&self) -> bool {
         !self.watched.lacks_pages.load(Ordering::Acquire)
     }
 
-    /// Takes all pages away. Where its addresses begin.
+    /// Unmaps all pages. Returns the start of the addresses.
     fn let_go(&mut self) -> io::Result<usize> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let start = match self.watched.start() {
@@ -164,7 +167,7 @@ impl Window {
         Ok(start)
     }
 
-    /// A call that failed may have freed addresses, and another thread may have got them: none of them is touched again.
+    /// A failed call may have freed addresses, which another thread may have received: none of them is used again.
     fn abandon(&self) {
         self.watched.start.store(0, Ordering::Release);
     }
@@ -173,7 +176,7 @@ impl Window {
 impl Drop for Window {
     fn drop(&mut self) {
         if let Some(start) = self.watched.start() {
-            // Before they are free, and somebody else's.
+            // Before the addresses are free and may be given to another owner.
             self.watched.start.store(0, Ordering::Release);
             // SAFETY: the addresses are this window's, and no slice of them is left: it is borrowed exclusively.
             let failed = unsafe { libc::munmap(start as *mut libc::c_void, ROOM) };
@@ -183,7 +186,8 @@ impl Drop for Window {
     }
 }
 
-/// Where pieces lie in a window that begins at 0: each as far behind the beginning of a page as in the file, on pages of its own.
+/// Addresses of pieces in a window that begins at 0: each has the same offset in its page as in the file, and pages of
+/// its own.
 fn places(pieces: &[Range<u64>], page: usize) -> Option<Vec<Range<usize>>> {
     let mut end = 0usize;
     let place = |piece: &Range<u64>| {
@@ -197,10 +201,10 @@ fn places(pieces: &[Range<u64>], page: usize) -> Option<Vec<Range<usize>>> {
     pieces.iter().map(place).collect()
 }
 
-/// What handled `SIGBUS` before.
+/// Previous handler of `SIGBUS`.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Handles `SIGBUS` from now on; called again, it does nothing.
+/// Installs the handler of `SIGBUS`, once.
 fn handle_bus_errors() -> io::Result<()> {
     static HANDLED: Mutex<bool> = Mutex::new(false);
     let mut handled = HANDLED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -213,7 +217,7 @@ fn handle_bus_errors() -> io::Result<()> {
         if libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut before) != 0 {
             return Err(io::Error::last_os_error());
         }
-        // Known before ours is the one that is called.
+        // Stored before the new handler can be called.
         BEFORE.get_or_init(|| before);
         let mut ours: libc::sigaction = std::mem::zeroed();
         ours.sa_sigaction = on_bus_error as *const () as usize;
@@ -226,20 +230,20 @@ fn handle_bus_errors() -> io::Result<()> {
     Ok(())
 }
 
-/// Everything that this calls may be called at any moment: loads, stores and system calls.
+/// Signal handler: uses only loads, stores and async-signal-safe system calls.
 extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the system gives what belongs to the signal, for as long as this runs.
+    // SAFETY: the kernel passes a valid `siginfo_t` for the duration of the call.
     let (is_fault, address) = unsafe { ((*info).si_code > 0, (*info).si_addr() as usize) };
     if is_fault && WATCHED.iter().any(|watched| watched.has(address) && zeros_at(watched, address)) {
         return;
     }
     let Some(before) = BEFORE.get() else { return };
-    // SAFETY: what was there before is called as the system would call it, by its flags.
+    // SAFETY: the previous handler is called as the kernel would call it, by its flags.
     unsafe {
         match before.sa_sigaction {
             libc::SIG_IGN if !is_fault => {}
             libc::SIG_DFL | libc::SIG_IGN => {
-                // The process ends when the instruction is tried again, or by the signal that someone sent.
+                // The process ends when the instruction is retried, or by raising a signal that was sent.
                 let mut default: libc::sigaction = std::mem::zeroed();
                 default.sa_sigaction = libc::SIG_DFL;
                 libc::sigaction(libc::SIGBUS, &raw const default, ptr::null_mut());
@@ -260,12 +264,12 @@ extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mu
     }
 }
 
-/// Puts a page of zeros over the one that cannot be had; false where the system has none.
+/// Maps a page of zeros over the page that cannot be loaded; false if that fails.
 fn zeros_at(watched: &Watched, address: usize) -> bool {
     let page = page_bytes();
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
     watched.lacks_pages.store(true, Ordering::Release);
-    // SAFETY: the page is a window's, and nothing could be seen at its addresses so far.
+    // SAFETY: the page belongs to a window, and nothing was readable at its addresses so far.
     unsafe { map(address - address % page, page, libc::PROT_READ, flags, -1, 0) }.is_ok()
 }
 

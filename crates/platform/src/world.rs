@@ -1,5 +1,6 @@
-//! The one door through which time and chance come in, so that tests can turn the clock and repeat a run.
+//! Clock, random identities and names of host and process: the only access to time and randomness, so that tests can set the clock.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,21 +14,21 @@ pub const SECOND: Nanos = 1_000_000_000;
 /// A clock; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub enum Clock {
-    /// The time of day. It may jump in either direction: nothing that must not be lost may hang on it.
+    /// The time of day. It may jump in either direction, so nothing that must not be lost may depend on it.
     #[default]
     System,
-    /// Stands still until someone sets it; all clones show the same time.
+    /// Stands still until it is set; all clones show the same time.
     Manual(Arc<AtomicI64>),
 }
 
 impl Clock {
-    /// A clock that shows `now` until it is [set](Clock::set).
+    /// A clock that stands at `now` until it is [set](Clock::set).
     pub fn manual(now: Nanos) -> Clock {
         Clock::Manual(Arc::new(AtomicI64::new(now)))
     }
 
-    /// The time it shows.
-    #[expect(clippy::disallowed_methods, reason = "this is the door")]
+    /// The current time.
+    #[expect(clippy::disallowed_methods, reason = "all other code takes a `Clock`")]
     pub fn now(&self) -> Nanos {
         match self {
             Clock::System => match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
@@ -46,48 +47,60 @@ impl Clock {
     }
 }
 
-/// Time that passes, whatever the time of day does.
+/// Monotonic clock for durations.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch(Instant);
 
 impl Stopwatch {
-    /// Begins to count.
+    /// Starts now.
     pub fn start() -> Stopwatch {
         Stopwatch(Instant::now())
     }
 
-    /// What passed since.
+    /// Time since the start.
     pub fn elapsed(&self) -> Duration {
         self.0.elapsed()
     }
 
-    /// What passed since, in seconds.
+    /// Seconds since the start.
     pub fn seconds(&self) -> f64 {
         self.elapsed().as_secs_f64()
     }
 }
 
-/// Sixteen bytes that no one else has.
+/// Sixteen random bytes, for identities that are unique across machines.
 ///
 /// # Errors
-/// The operating system has no random numbers to give.
+/// Those of the operating system's random source.
 pub fn unique_id() -> std::io::Result<[u8; 16]> {
-    let mut id = [0; 16];
-    getrandom::fill(&mut id).map_err(std::io::Error::from)?;
-    Ok(id)
+    /// Random numbers of a thread: some are fetched at once, since each small file takes two.
+    struct Stock([u8; 512], usize);
+    thread_local! {
+        static STOCK: RefCell<Stock> = const { RefCell::new(Stock([0; 512], 512)) };
+    }
+    STOCK.with_borrow_mut(|Stock(bytes, used)| {
+        if *used == bytes.len() {
+            getrandom::fill(bytes).map_err(std::io::Error::from)?;
+            *used = 0;
+        }
+        let mut id = [0; 16];
+        id.copy_from_slice(&bytes[*used..*used + 16]);
+        *used += id.len();
+        Ok(id)
+    })
 }
 
-/// The name of this machine, as it calls itself.
+/// Host name of this machine.
 pub fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The number of this process.
+/// Id of this process.
 pub fn process() -> u32 {
     std::process::id()
 }
 
-/// A time for people: date and time of day, UTC.
+/// A time as text: date and time of day, UTC.
 pub fn moment(nanos: Nanos) -> String {
     let seconds = nanos.div_euclid(SECOND);
     let (days, second) = (seconds.div_euclid(86400), seconds.rem_euclid(86400));
@@ -105,7 +118,7 @@ pub fn moment(nanos: Nanos) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// The time that the name of a directory stands for: [`moment`] with dashes, and perhaps a number behind it.
+/// Parses a time from the name of a directory: [`moment`] with dashes, and optionally a number after it.
 pub fn moment_from(name: &[u8]) -> Option<Nanos> {
     let parts: Vec<&str> = std::str::from_utf8(name).ok()?.split('-').collect();
     let number = |at: usize| parts.get(at).and_then(|part| part.parse::<i64>().ok());

@@ -1,6 +1,6 @@
-//! Both sources on real directories: what people do to files is told, and in which words.
+//! Both event sources on real directories: the events of common file operations.
 
-use gabion_platform::event::{Change, Event, Source};
+use gabion_platform::event::{Change, Event, EventSource};
 use gabion_platform::fanotify::Fanotify;
 use gabion_platform::inotify::Inotify;
 use std::collections::BTreeSet;
@@ -11,17 +11,17 @@ use std::time::Duration;
 
 const OWN: &[u8] = b".own";
 
-/// The whole file system is watched, so tests that fill its queue keep the others waiting.
+/// Serialises the tests: fanotify watches the whole file system, and one test fills its queue.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A directory in memory, where little else happens and files are made fast.
+/// A directory in memory: little other activity, fast creation of files.
 fn place() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap()
 }
 
-/// All sources that can be had here.
-fn sources(root: &Path, test: &str) -> Vec<Box<dyn Source>> {
-    let mut all: Vec<Box<dyn Source>> = vec![Box::new(Inotify::watch(root, OWN).unwrap())];
+/// All sources that work on this machine.
+fn sources(root: &Path, test: &str) -> Vec<Box<dyn EventSource>> {
+    let mut all: Vec<Box<dyn EventSource>> = vec![Box::new(Inotify::watch(root, OWN).unwrap())];
     match Fanotify::watch(root, OWN) {
         Ok(fanotify) => all.push(Box::new(fanotify)),
         Err(error) if rustix::process::geteuid().is_root() => panic!("{error}"),
@@ -30,13 +30,13 @@ fn sources(root: &Path, test: &str) -> Vec<Box<dyn Source>> {
     all
 }
 
-/// Everything that is told until nothing more comes.
-fn told(source: &mut dyn Source) -> Vec<Event> {
+/// All events until the queue stays empty.
+fn drained(source: &mut dyn EventSource) -> Vec<Event> {
     let mut events = Vec::new();
     while source.wait(Duration::from_millis(50)).unwrap() {
         source.drain(&mut events).unwrap();
     }
-    source.tell_all(&mut events).unwrap();
+    source.report_deferred(&mut events).unwrap();
     events
 }
 
@@ -49,7 +49,7 @@ fn moved(from: Option<&str>, to: Option<&str>, directory: bool) -> Event {
 }
 
 #[test]
-fn every_change_is_told_by_path() {
+fn every_change_is_reported_by_path() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = place();
     let root = dir.path().join("root");
@@ -61,7 +61,7 @@ fn every_change_is_told_by_path() {
     }
     fs::write(dir.path().join("outside/comes"), "comes").unwrap();
     fs::create_dir(dir.path().join("outside/full")).unwrap();
-    let mut all = sources(&root, "every_change_is_told_by_path");
+    let mut all = sources(&root, "every_change_is_reported_by_path");
     fs::write(root.join("old/deep/new"), "new").unwrap();
     fs::remove_file(root.join("gone")).unwrap();
     fs::File::options().write(true).open(root.join("shrinks")).unwrap().set_len(2).unwrap();
@@ -78,7 +78,7 @@ fn every_change_is_told_by_path() {
     fs::rename(root.join("old"), root.join("older")).unwrap();
     fs::write(root.join("older/deep/after"), "x").unwrap();
     for source in &mut all {
-        let events = told(&mut **source);
+        let events = drained(&mut **source);
         let has =
             |event: Event| assert!(events.contains(&event), "{}: no {event:?} in {events:#?}", source.name());
         let either = |places: [&str; 2]| {
@@ -112,7 +112,7 @@ fn every_change_is_told_by_path() {
 }
 
 #[test]
-fn what_was_in_a_new_directory_before_its_watch_is_told() {
+fn content_of_a_new_directory_before_its_watch_is_reported() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = place();
     let root = dir.path().join("root");
@@ -123,24 +123,24 @@ fn what_was_in_a_new_directory_before_its_watch_is_told() {
         fs::create_dir_all(&deep).unwrap();
         fs::write(deep.join("file"), "x").unwrap();
         fs::write(root.join(top).join("b/other"), "x").unwrap();
-        let events = told(&mut *source);
+        let events = drained(&mut *source);
         for path in [format!("{top}/b/c/file"), format!("{top}/b/other")] {
             let is_it =
                 |event: &Event| matches!(event, Event::Changed { path: told, .. } if told == path.as_bytes());
             assert!(events.iter().any(is_it), "{path}: {events:#?}");
         }
-        // A directory that left is not heard of again, one that comes back is.
+        // A directory that left the tree is not watched; one that comes back is.
         fs::rename(root.join(top), dir.path().join("left")).unwrap();
-        assert!(told(&mut *source).contains(&moved(Some(top), None, true)));
+        assert!(drained(&mut *source).contains(&moved(Some(top), None, true)));
         fs::write(dir.path().join("left/b/c/file"), "y").unwrap();
-        assert_eq!(told(&mut *source), []);
+        assert_eq!(drained(&mut *source), []);
         fs::rename(dir.path().join("left"), root.join("back")).unwrap();
-        told(&mut *source);
+        drained(&mut *source);
         fs::write(root.join("back/b/c/file"), "z").unwrap();
-        let events = told(&mut *source);
+        let events = drained(&mut *source);
         assert!(events.contains(&changed("back/b/c/file", Change::Closed)), "{events:#?}");
         fs::remove_dir_all(root.join("back")).unwrap();
-        let events = told(&mut *source);
+        let events = drained(&mut *source);
         let gone = Event::Changed { path: b"back".into(), change: Change::Deleted, directory: true };
         assert!(events.contains(&gone), "{events:#?}");
     }
@@ -162,23 +162,24 @@ fn a_full_queue_is_a_gap_and_the_source_goes_on() {
         let name = source.name();
         let many = root.join(name);
         fs::create_dir(&many).unwrap();
-        told(&mut *source);
+        drained(&mut *source);
         for number in 0..limit + 100 {
             fs::File::create(many.join(number.to_string())).unwrap();
         }
-        let events = told(&mut *source);
+        let events = drained(&mut *source);
         assert!(events.iter().any(|event| matches!(event, Event::Gap(_))), "{name}");
         fs::write(many.join("after"), "x").unwrap();
         let path = format!("{name}/after");
         let is_it =
             |event: &Event| matches!(event, Event::Changed { path: told, .. } if told == path.as_bytes());
-        assert!(told(&mut *source).iter().any(is_it), "{name}");
+        assert!(drained(&mut *source).iter().any(is_it), "{name}");
     }
 }
 
-/// Programs that keep a file open are told of with every write, wherever the file is and however its directory came.
+/// Every write of a program that keeps its file open is reported, for every way in which its directory came into the
+/// tree.
 #[test]
-fn writers_that_never_close_are_told_of() {
+fn writers_that_never_close_are_reported() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = place();
     let root = dir.path().join("root");
@@ -190,7 +191,7 @@ fn writers_that_never_close_are_told_of() {
         let mut open = Vec::new();
         let mut create =
             |path: &str| open.push((path.to_owned(), fs::File::create(root.join(path)).unwrap()));
-        // No event is read until all of this happened.
+        // No event is read until all of this is done.
         create(&format!("old/{name}"));
         fs::create_dir(root.join(name)).unwrap();
         create(&format!("{name}/in a new directory"));
@@ -199,11 +200,11 @@ fn writers_that_never_close_are_told_of() {
         create(&format!("{name}/renamed/second/in one that got another name"));
         fs::rename(&outside, root.join(name).join("came")).unwrap();
         create(&format!("{name}/came/deep/in one that came"));
-        told(&mut *source);
+        drained(&mut *source);
         for round in 0..3_u32 {
             for (path, file) in &open {
                 std::os::unix::fs::FileExt::write_all_at(file, &round.to_ne_bytes(), 0).unwrap();
-                let events = told(&mut *source);
+                let events = drained(&mut *source);
                 assert!(
                     events.contains(&changed(path, Change::Modified)),
                     "{name}: {path} not in {events:#?}"
@@ -212,11 +213,11 @@ fn writers_that_never_close_are_told_of() {
         }
         let (path, file) = &open[3];
         file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-        assert!(told(&mut *source).contains(&changed(path, Change::Attributes)), "{name}");
+        assert!(drained(&mut *source).contains(&changed(path, Change::Attributes)), "{name}");
     }
 }
 
-/// A path that is longer than what the system tells, anywhere on the file system, made everything be scanned with each event there.
+/// A path longer than the kernel reports, anywhere on the file system, once caused a full scan for each event there.
 #[test]
 fn paths_that_are_too_long_matter_in_the_tree_only() {
     use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
@@ -241,10 +242,10 @@ fn paths_that_are_too_long_matter_in_the_tree_only() {
     };
     deep_below(dir.path());
     fs::write(root.join("short"), "x").unwrap();
-    let events = told(&mut source);
+    let events = drained(&mut source);
     assert!(events.contains(&changed("short", Change::Created)), "{events:#?}");
     let is_gap = |event: &Event| matches!(event, Event::Gap(_));
     assert!(!events.iter().any(is_gap), "{events:#?}");
     deep_below(&root);
-    assert!(told(&mut source).iter().any(is_gap), "what is in the tree is not missed");
+    assert!(drained(&mut source).iter().any(is_gap), "what is in the tree is not missed");
 }

@@ -1,11 +1,11 @@
-//! What can go wrong with shards: file, reason, numbers.
+//! Errors of shards, with file, reason and numbers.
 
 use gabion_platform::shown::Shown;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Every way in which work on shards ends early.
+/// Errors of operations on shards.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -1,4 +1,4 @@
-//! Joining: the file from k good blocks of every stripe.
+//! Joining: restores the file from k good blocks of every stripe.
 
 use crate::draft::{Draft, publish};
 use crate::error::{Error, numbers};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// Zero pages of this size become holes.
 const PAGE: usize = 4096;
 
-/// Where the file goes.
+/// Destination of the file.
 #[derive(Debug, Clone)]
 pub enum Target {
     /// A file, which appears when it is complete and checked.
@@ -28,14 +28,14 @@ pub enum Target {
     Stdout,
 }
 
-/// What was joined.
+/// Result of a join.
 #[derive(Debug)]
 pub struct Report {
     /// Identity of the set.
     pub set: SetId,
-    /// What the headers say.
+    /// Content of the headers.
     pub content: Content,
-    /// What people should know, though the file is whole.
+    /// Notes on files that were not used, although the file is complete.
     pub notes: Vec<Note>,
     /// Shards that are not there.
     pub missing: Vec<u32>,

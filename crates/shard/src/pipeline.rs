@@ -1,9 +1,8 @@
-//! Stripes are worked on in parallel and handed over in order, in bounded memory.
+//! Pipeline: stripes are processed in parallel and delivered in order, in bounded memory.
 //!
-//! A worker takes a free buffer, claims the next stripe (one worker at a time, so a stream can be read
-//! there), works on it and hands it over; the caller's thread takes stripes in order and gives the buffer
-//! back. Reading, coding and writing of different stripes overlap, and a stripe stays with one core and
-//! its cache. Memory is the number of buffers, whatever the size of the file.
+//! A worker takes a free buffer, claims the next stripe (one worker at a time, so that a stream can be read there), processes it and hands it
+//! over; the caller's thread takes stripes in order and returns the buffer. Reading, coding and writing of different stripes overlap, and a
+//! stripe stays on one core and in its cache. The number of buffers bounds memory, whatever the size of the file.
 
 use crate::error::Error;
 use gabion_engine::backends::{Backends, PlanKernel};
@@ -20,7 +19,7 @@ const MAX_WORKERS: usize = 16;
 /// Bytes of buffers, above which workers are saved, down to two.
 const BUFFER_BUDGET: u64 = 256 << 20;
 
-/// What a caller hears of a run.
+/// Progress of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// A new pass over so many bytes, if that is known.
@@ -29,13 +28,13 @@ pub enum Progress {
     Bytes(u64),
 }
 
-/// How work runs: on how many threads, who may stop it, who watches.
+/// Context of a run: threads, cancellation, progress and back end.
 pub struct Run<'a> {
     /// Number of threads, 0 for all there are.
     pub threads: usize,
-    /// Set from outside to stop at the next stripe.
+    /// Set by the caller to stop at the next stripe.
     pub stop: &'a AtomicBool,
-    /// Told as work goes on.
+    /// Called as work proceeds.
     pub progress: &'a (dyn Fn(Progress) + Sync),
     /// Chooses the back end that computes.
     pub backends: &'a Arc<dyn Backends>,
@@ -57,16 +56,16 @@ impl Run<'_> {
     }
 }
 
-/// What workers share: the free buffers, the number of the next stripe, and how it is claimed.
-struct Door<B, C> {
+/// State that workers share: the free buffers, the number of the next stripe, and the claim.
+struct Claims<B, C> {
     free: Receiver<B>,
     next: u64,
     claim: C,
     closed: bool,
 }
 
-/// Runs `claim` in order and alone, `work` in parallel, `finish` in order on this thread, for the stripes
-/// 0, 1, … until `claim` says that there is none. Returns their number.
+/// Runs `claim` in order by one thread at a time, `work` in parallel and `finish` in order on this thread, for the stripes 0, 1, … until
+/// `claim` returns false. Returns their number.
 ///
 /// # Errors
 /// The first error in the order of stripes; workers end at their next stripe then.
@@ -83,17 +82,17 @@ pub(crate) fn for_each_stripe<B: Send>(
         // Capacity for all: never blocks, and the receiver is right here.
         let _ = give_back.send(new_buffer());
     }
-    let door = Mutex::new(Door { free, next: 0, claim, closed: false });
-    let (door, work) = (&door, &work);
+    let claims = Mutex::new(Claims { free, next: 0, claim, closed: false });
+    let (claims, work) = (&claims, &work);
     thread::scope(move |scope| {
         let (hand_over, handed_over) = mpsc::sync_channel(buffers + workers);
         for _ in 0..workers {
             let hand_over = hand_over.clone();
             scope.spawn(move || {
-                while let Some((stripe, claimed)) = enter(door) {
+                while let Some((stripe, claimed)) = claim_next(claims) {
                     let result = claimed.and_then(|mut buffer| {
                         let worked = catch_unwind(AssertUnwindSafe(|| work(stripe, &mut buffer)));
-                        // The others must hear of it, or they would wait for this stripe for ever.
+                        // Otherwise the caller would wait for this stripe for ever.
                         worked.unwrap_or_else(|panic| {
                             let _ = hand_over.send((stripe, Err(Error::Panicked { stripe })));
                             resume_unwind(panic)
@@ -123,28 +122,28 @@ pub(crate) fn for_each_stripe<B: Send>(
     })
 }
 
-/// A stripe and its buffer, or why it could not be claimed; nothing when there is no more.
-fn enter<B, C>(door: &Mutex<Door<B, C>>) -> Option<(u64, Result<B, Error>)>
+/// The next stripe with its buffer, or the error of its claim; none at the end.
+fn claim_next<B, C>(claims: &Mutex<Claims<B, C>>) -> Option<(u64, Result<B, Error>)>
 where
     C: FnMut(u64, &mut B) -> Result<bool, Error>,
 {
-    let mut door = door.lock().ok()?;
-    if door.closed {
+    let mut claims = claims.lock().ok()?;
+    if claims.closed {
         return None;
     }
-    let mut buffer = door.free.recv().ok()?;
-    let stripe = door.next;
-    match (door.claim)(stripe, &mut buffer) {
+    let mut buffer = claims.free.recv().ok()?;
+    let stripe = claims.next;
+    match (claims.claim)(stripe, &mut buffer) {
         Ok(true) => {
-            door.next += 1;
+            claims.next += 1;
             Some((stripe, Ok(buffer)))
         }
         Ok(false) => {
-            door.closed = true;
+            claims.closed = true;
             None
         }
         Err(error) => {
-            door.closed = true;
+            claims.closed = true;
             Some((stripe, Err(error)))
         }
     }

@@ -1,4 +1,4 @@
-//! Repairing: shards that are missing or bad are made anew beside the old ones, checked, and put in place.
+//! Repair: missing and damaged shards are rebuilt beside the old ones, read back, and put in place.
 
 use crate::draft::{Draft, publish};
 use crate::error::Error;
@@ -14,12 +14,12 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// One shard to make.
+/// One shard to rebuild.
 #[derive(Debug, Clone)]
 pub struct Rebuild {
     /// Its index.
     pub index: u32,
-    /// What is wrong with it.
+    /// The reason.
     pub why: String,
     /// Where it goes.
     pub to: PathBuf,
@@ -27,17 +27,17 @@ pub struct Rebuild {
     pub replaces: bool,
 }
 
-/// What a repair does.
+/// Plan of a repair.
 pub struct Plan<'a> {
     set: &'a Set,
-    /// What verification found.
+    /// Result of the verification.
     pub report: Report,
-    /// The shards to make; none if nothing is wrong.
+    /// The shards to rebuild; none if nothing is wrong.
     pub rebuild: Vec<Rebuild>,
 }
 
 impl<'a> Plan<'a> {
-    /// Verifies the set and decides what to do.
+    /// Verifies the set and plans its repair.
     ///
     /// # Errors
     /// Loss beyond repair; files in the way, unless `force` is given.
@@ -149,7 +149,7 @@ impl<'a> Plan<'a> {
             _ => false,
         };
         sources.gather(stripe, buffer, contradicts)?;
-        // Good blocks of shards that are made anew are copied, where gathering did not need them.
+        // Good blocks of the shards to rebuild are copied, also those that gathering did not need.
         for &column in columns {
             let known_bad = buffer.bad.iter().any(|&(bad, _)| bad == column) || contradicts(column);
             if buffer.good[column].is_none() && !known_bad {
@@ -195,8 +195,8 @@ fn read_back(
     Ok(hasher.finalize())
 }
 
-/// Where a missing shard goes: to the name that shards have, or to another one where that is the name of a shard that must stay.
-/// People rename shards; one that lies under the name of another is worth as much as all the others.
+/// Path for a missing shard: its usual name, or another one if a shard that must stay has that name. Users rename shards, and a shard under the
+/// name of another one is as valuable as any.
 fn place_for(scan: &Scan, set: &Set, report: &Report, index: u32) -> PathBuf {
     let place = set.place(&scan.dir, index);
     if !is_needed(scan, set, report, &place) {
@@ -217,7 +217,7 @@ fn is_needed(scan: &Scan, chosen: &Set, report: &Report, path: &Path) -> bool {
     })
 }
 
-/// What lies where a shard should go.
+/// Describes the file that lies in the place of a shard.
 fn what_is(scan: &Scan, set: &Set, path: &Path) -> String {
     let note = scan.others(set).into_iter().find(|note| note.path == path);
     let same_set = set.files.iter().find(|(_, files)| files.iter().any(|found| found.path == path));

@@ -1,4 +1,4 @@
-//! The blocks of a set as they are on disk: read, checked, and rebuilt where they are bad.
+//! Blocks of a set: read from the shards, checked, and reconstructed if they are bad.
 
 use crate::error::{Error, plain};
 use crate::format::{Codes, Content};
@@ -82,7 +82,7 @@ pub(crate) struct Stripe {
     pub(crate) slots: Slots,
     /// By column: the signature of the block in its slot, if that is good.
     pub(crate) good: Vec<Option<Signature>>,
-    /// What was found bad.
+    /// Blocks that were found bad.
     pub(crate) bad: Vec<(usize, BadBlock)>,
 }
 
@@ -209,7 +209,7 @@ impl Sources {
         Err(Error::StripeLost { stripe, need: k, have, bad: bad.collect() })
     }
 
-    /// What people call a shard: its file, or its number.
+    /// A shard in messages: its file, or its number.
     pub(crate) fn called(&self, column: usize) -> String {
         match &self.shards[column] {
             Some(source) => Shown::path(&source.path).to_string(),
@@ -262,7 +262,7 @@ impl Sources {
         Ok(repair)
     }
 
-    /// Its kernel; two threads that want it at once may both compile it.
+    /// Its kernel; two threads that need it at once may both compile it.
     fn kernel<'a>(&self, repair: &'a Repair) -> Result<&'a PlanKernel, Error> {
         if let Some(kernel) = repair.kernel.get() {
             return Ok(kernel);
@@ -291,7 +291,7 @@ pub struct BadBlocks {
     pub unreadable: StripeList,
     /// Blocks that contradict their stripe.
     pub contradicting: StripeList,
-    /// What the system said of the first that could not be read.
+    /// Error of the first block that could not be read.
     pub reason: Option<String>,
 }
 

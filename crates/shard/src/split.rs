@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 /// Bytes of a block unless asked otherwise.
 pub const DEFAULT_BLOCK: u64 = 256 << 10;
 
-/// What to split, and how.
+/// Options of a split.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The file; `None` for standard input.
@@ -59,7 +59,7 @@ pub struct Plan {
 pub struct Report {
     /// Identity of the set.
     pub set: SetId,
-    /// What the headers say.
+    /// Content of the headers.
     pub content: Content,
     /// The shards.
     pub shards: Vec<PathBuf>,

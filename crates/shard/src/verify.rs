@@ -1,4 +1,4 @@
-//! Verifying: every block against its seal, every stripe against the code, the whole against the set's identity.
+//! Verification: every block against its seal, every stripe against the code, the content against the set's identity.
 
 use crate::error::Error;
 use crate::format::{Content, SetHasher, SetId, parse_shard_file_name};
@@ -13,28 +13,28 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// How a set is.
+/// Health of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Health {
-    /// All is there and right.
+    /// Complete and correct.
     Good,
-    /// Something is wrong, and all of it can be repaired.
+    /// Damaged, and everything can be repaired.
     Recoverable,
     /// Data is lost.
     Unrecoverable,
 }
 
-/// What is wrong with a shard.
+/// State of a shard.
 #[derive(Debug, Clone)]
 pub enum State {
-    /// Nothing.
+    /// Complete and correct.
     Ok,
     /// There is no file for it.
     Missing,
     /// The file in its place has no usable header.
     HeaderDamaged {
-        /// Why not.
+        /// The reason.
         reason: String,
         /// Whether the file may be replaced as a damaged shard.
         was_shard: bool,
@@ -62,7 +62,7 @@ impl fmt::Display for State {
 }
 
 impl State {
-    /// One word for programs.
+    /// Its name in JSON.
     pub fn word(&self) -> &'static str {
         match self {
             State::Ok => "ok",

@@ -1,26 +1,27 @@
-//! Number of inputs of tests that do what fuzzers do, and of rounds of other tests with random cases.
+//! Number of inputs of fuzz-like tests, and of rounds of other tests with random cases.
 
-/// Environment variable: a whole number by which the inputs of such tests are multiplied. Seeds are fixed and inputs are counted, not timed: two
-/// runs with the same number try the same.
+/// Environment variable with an integer by which the inputs of fuzz-like tests are multiplied. Seeds are fixed and
+/// inputs are counted, not timed: two runs with the same number try the same inputs.
 pub const FUZZ_FACTOR: &str = "GABION_FUZZ_FACTOR";
 
-/// How many inputs to try where a plain `cargo test` tries `usual`.
+/// Number of inputs to try; a plain `cargo test` tries `usual`.
 ///
 /// # Panics
-/// The variable is set and no number.
+/// The variable is set and not a number.
 pub fn fuzz_inputs(usual: usize) -> usize {
     let Ok(factor) = std::env::var(FUZZ_FACTOR) else { return usual };
     let factor: usize = factor.parse().unwrap_or_else(|error| panic!("{FUZZ_FACTOR}={factor}: {error}"));
     usual * factor
 }
 
-/// Environment variable: `all` has tests with many random cases run all of them, and not a quarter. `cargo xtask test --full` sets it.
+/// Environment variable: with `all`, tests with many random cases run all of them instead of a quarter. `cargo xtask
+/// test --full` sets it.
 pub const ROUNDS: &str = "GABION_ROUNDS";
 
-/// How many of `all` rounds to run: a quarter, at least one. Seeds are fixed, so two runs try the same.
+/// Number of rounds to run out of `all`: a quarter, at least one. Seeds are fixed, so two runs try the same cases.
 ///
 /// # Panics
-/// The variable is set to anything but `all`.
+/// The variable is set to another value than `all`.
 pub fn rounds(all: usize) -> usize {
     match std::env::var(ROUNDS) {
         Ok(text) if text == "all" => all,

@@ -1,8 +1,9 @@
 //! Kills a child process at a counted system call (`kill -9` at "the third rename").
 //!
-//! A test that kills after a time tests another moment on every machine, and on a loaded one always the same: before the program has
-//! begun. Here strace delivers SIGKILL when a thread of the child enters its n-th call of one kind; the call itself does not
-//! happen. Counting up until the child comes to its end visits every such moment of a process with one thread, and a sample of those of others.
+//! A test that kills after a delay hits a different point on every machine, and on a loaded one always the same: before
+//! the program starts. Here strace delivers SIGKILL when a thread of the child enters its n-th call of one kind; the
+//! call itself is not executed. Counting up until the child exits visits every such point of a process with one thread,
+//! and a sample for others.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -13,15 +14,15 @@ use std::process::{Command, ExitStatus};
 /// A kind of system call that changes a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
-    /// Bytes written to a file or a pipe.
+    /// Writes to a file or a pipe.
     Write,
-    /// A file, directory or file system made durable.
+    /// Syncs of a file, directory or file system.
     Sync,
-    /// A name given to a file, or moved.
+    /// Renames and links.
     Rename,
-    /// A name removed.
+    /// Removals of names.
     Unlink,
-    /// A file opened or made.
+    /// Opens and creations.
     Open,
 }
 
@@ -29,7 +30,7 @@ impl Call {
     /// All kinds.
     pub const ALL: [Call; 5] = [Call::Write, Call::Sync, Call::Rename, Call::Unlink, Call::Open];
 
-    /// Names that strace knows; a question mark means: where the architecture has it.
+    /// Names for strace; a question mark means: if the architecture has it.
     fn names(self) -> &'static str {
         match self {
             Call::Write => {
@@ -43,7 +44,7 @@ impl Call {
     }
 }
 
-/// A moment: the `nth` system call of one kind, from 1, counted per thread and per name of the call.
+/// A kill point: the `nth` system call of one kind, from 1, counted per thread and per name of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Point {
     /// Its kind.
@@ -52,7 +53,7 @@ pub struct Point {
     pub nth: u32,
 }
 
-/// Whether processes can be killed at counted calls here; a skip of `test` if not.
+/// True if strace can inject kills on this machine; otherwise records a skip of `test`.
 pub fn can_kill(test: &str) -> bool {
     let traced =
         Command::new("strace").args(["-qqq", "-o", "/dev/null", "-e", "trace=exit_group", "true"]).output();
@@ -65,8 +66,8 @@ pub fn can_kill(test: &str) -> bool {
     false
 }
 
-/// A command that runs `program` and kills it at `point`; arguments and redirections are added to it. It must end by itself, or by the kill:
-/// it cannot be killed from outside, which would end strace alone.
+/// A command that runs `program` and kills it at `point`; arguments and redirections are added by the caller. It must
+/// end by itself or by the injected kill: a signal from outside would end strace alone.
 pub fn killed_at(point: Point, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("strace");
     let inject = format!("inject={}:signal=KILL:when={}", point.call.names(), point.nth);
@@ -75,9 +76,10 @@ pub fn killed_at(point: Point, program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// System calls that change what a file system holds, one by one. In a process with one thread a kill at each of them visits every state that the
-/// process can leave behind: opens that create a file are covered by the first call that follows. strace counts calls per thread, so in a process with
-/// several threads the kills are a sample: the first thread that comes to its n-th call ends the process, wherever the others are.
+/// System calls that change a file system. In a process with one thread, kills at each of them visit every state that
+/// the process can leave behind: opens that create a file are covered by the next call. strace counts calls per thread,
+/// so in a process with several threads the kills are a sample: the first thread that reaches its n-th call ends the
+/// process at any point of the others.
 pub const CHANGES: &[&str] = &[
     "write",
     "writev",
@@ -110,7 +112,7 @@ pub const CHANGES: &[&str] = &[
     "fremovexattr",
 ];
 
-/// A moment: the `nth` call of one system call, from 1, counted per thread.
+/// A kill point: the `nth` call of one system call, from 1, counted per thread.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Change {
     /// One of [`CHANGES`].
@@ -123,7 +125,7 @@ fn changes() -> String {
     CHANGES.iter().map(|name| format!("?{name}")).collect::<Vec<_>>().join(",")
 }
 
-/// A command that runs `program` to its end and writes its changes of file systems to the file `log`, for [`changes_of`].
+/// A command that runs `program` to its end and records its file system changes in the file `log`, for [`changes_of`].
 pub fn recorded(log: &Path, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("strace");
     command.args(["-f", "--seccomp-bpf", "-qqq", "-s", "0", "-o"]).arg(log);
@@ -131,7 +133,7 @@ pub fn recorded(log: &Path, program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// All moments of the run that `log` was written of: of each system call as many as the thread made that made the most of it.
+/// All kill points of the run recorded in `log`: for each system call the maximum count of any thread.
 ///
 /// # Panics
 /// The log cannot be read.
@@ -153,28 +155,28 @@ pub fn changes_of(log: &Path) -> Vec<Change> {
     most.into_iter().flat_map(|(call, count)| (1..=count).map(move |nth| Change { call, nth })).collect()
 }
 
-/// A command that runs `program` and kills it before it makes `change`, as [`killed_at`] does.
+/// A command that runs `program` and kills it before `change`, like [`killed_at`].
 pub fn killed_before(change: &Change, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("strace");
     let Change { call, nth } = change;
-    // Not with `--seccomp-bpf`, as fast as that is: strace 6.1 injects nothing then.
+    // Without `--seccomp-bpf`, although that is faster: strace 6.1 injects nothing with it.
     command.args(["-f", "-qqq", "-o", "/dev/null", "-e"]).arg(format!("trace={call}"));
     command.arg("-e").arg("signal=none").arg("-e").arg(format!("inject={call}:signal=KILL:when={nth}"));
     command.arg("--").arg(program);
     command
 }
 
-/// Environment variable that says how many moments a test visits: `all`, or about this number.
+/// Environment variable with the number of kill points that a test visits: `all`, or about this number.
 pub const CRASH_POINTS: &str = "GABION_CRASH_POINTS";
 
-/// Environment variable that chooses which ones, where not all are visited.
+/// Environment variable with the seed that selects them.
 pub const CRASH_SEED: &str = "GABION_CRASH_SEED";
 
-/// A sample of `all`, about `usual` of them at equal distances; more, all or others as [`CRASH_POINTS`] and [`CRASH_SEED`] say. Says so on
-/// standard output.
+/// A sample of `all`, about `usual` of them at equal distances, modified by [`CRASH_POINTS`] and [`CRASH_SEED`]. Prints
+/// the selection to standard output.
 ///
 /// # Panics
-/// A variable is no number.
+/// A variable is not a number.
 pub fn sample(test: &str, all: Vec<Change>, usual: usize) -> Vec<Change> {
     let number = |name: &str| {
         let text = std::env::var(name).ok()?;
@@ -190,7 +192,7 @@ pub fn sample(test: &str, all: Vec<Change>, usual: usize) -> Vec<Change> {
     all.into_iter().skip(seed % step).step_by(step).collect()
 }
 
-/// Whether a child that ended so was killed.
+/// True if the child was killed by SIGKILL.
 pub fn was_killed(status: ExitStatus) -> bool {
     status.signal() == Some(9)
 }
@@ -199,7 +201,7 @@ pub fn was_killed(status: ExitStatus) -> bool {
 mod tests {
     use super::{Call, Change, Point, can_kill, changes_of, killed_at, killed_before, recorded, was_killed};
 
-    /// The count is exact: of five renames, the ones before the third have happened and no other.
+    /// The count is exact: of five renames, those before the third have happened and no others.
     #[test]
     fn a_child_dies_at_the_call_that_was_counted() {
         if !can_kill("a_child_dies_at_the_call_that_was_counted") {
@@ -219,7 +221,7 @@ mod tests {
         std::fs::remove_dir_all(directory).unwrap();
     }
 
-    /// Every change of a program is known after one run, and a kill before one leaves those before it.
+    /// One run records every change of a program, and a kill before a change leaves the earlier ones.
     #[test]
     fn a_child_dies_before_the_change_that_was_recorded() {
         if !can_kill("a_child_dies_before_the_change_that_was_recorded") {

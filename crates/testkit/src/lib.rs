@@ -1,23 +1,24 @@
 //! Test support that several crates share. Only tests depend on this crate.
 //!
-//! - [`skip()`]: the one way to leave a test out, with a reason. `GABION_REQUIRE_ALL=1` turns every skip into a failure.
+//! - [`skip()`]: records that a test is skipped, with a reason. `GABION_REQUIRE_ALL=1` turns every skip into a failure.
 //! - [`chosen`]: a number that an environment variable sets.
-//! - [`fuzz_inputs`]: how many inputs a test tries that does what a fuzzer does.
-//! - [`rounds`]: how many of its random cases a long test tries.
-//! - [`kill`]: kills a child process at a counted system call, so that a crash test does not depend on the machine's speed.
-//! - [`port()`]: a TCP port for a server, which no other test gets.
-//! - [`until`]: waits for a condition, with a deadline that only a hanging program reaches.
+//! - [`fuzz_inputs`]: number of inputs of a fuzz-like test.
+//! - [`rounds`]: number of random cases of a long test.
+//! - [`kill`]: kills a child process at a counted system call, so that a crash test does not depend on the machine's
+//!   speed.
+//! - [`port()`]: a TCP port for a server, reserved among all tests.
+//! - [`until`]: waits for a condition, with a timeout that only a hanging program reaches.
 
 #![forbid(unsafe_code)]
 
-mod choosing;
+mod env_number;
 mod fuzzing;
 pub mod kill;
 mod port;
 mod skipping;
 mod waiting;
 
-pub use choosing::chosen;
+pub use env_number::chosen;
 pub use fuzzing::{FUZZ_FACTOR, ROUNDS, fuzz_inputs, rounds};
 pub use port::port;
 pub use skipping::{REQUIRE_ALL, SKIP_LOG, skip, skip_line, skip_without_file_system};

@@ -1,20 +1,20 @@
-//! TCP ports for servers that tests start.
+//! TCP ports for servers started by tests.
 
 use std::fs::File;
 use std::net::TcpListener;
 use std::sync::Mutex;
 
-/// Below the range from which the kernel takes ports for outgoing connections (32768 and above on Linux): a connection that another
-/// test opens cannot take the port of a server that is down for a moment.
+/// Below the range of ephemeral ports (32768 and above on Linux): an outgoing connection of another test cannot take
+/// the port of a server that restarts.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
-/// Locks of the ports that this process was given; they go with the process.
+/// Lock files of the ports of this process, released when it exits.
 static GIVEN: Mutex<Vec<File>> = Mutex::new(Vec::new());
 
-/// A TCP port on loopback that no other test uses, also while its server is restarted.
+/// A TCP port on loopback that no other test uses, even while its server restarts.
 ///
-/// A port that was free a moment ago (`bind` to port 0, then close) may be given to another process before the server takes it. Here a
-/// locked file per port decides among all tests of this machine.
+/// A port found by `bind` to port 0 and close may be taken by another process before the server binds it. A locked file
+/// per port reserves it among all tests of this machine.
 ///
 /// # Panics
 /// All ports are in use.
@@ -23,7 +23,7 @@ pub fn port() -> u16 {
     let first = std::process::id() as usize * 16;
     let count = PORTS.len();
     for port in (0..count).map(|at| PORTS.start + ((first + at) % count) as u16) {
-        // Files of another user cannot be opened; then the port is his.
+        // A file of another user cannot be opened; that user owns the port.
         let Ok(file) = File::create(directory.join(format!("gabion-test-port-{port}"))) else { continue };
         if file.try_lock().is_ok() && TcpListener::bind(("127.0.0.1", port)).is_ok() {
             GIVEN.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(file);
@@ -37,7 +37,7 @@ pub fn port() -> u16 {
 mod tests {
     use super::port;
 
-    /// Ports that were asked for at the same time differ, although nothing listens on them yet.
+    /// Ports requested concurrently differ, although nothing listens on them yet.
     #[test]
     fn ports_are_given_once() {
         let ports = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Tests that cannot run on this machine.
+//! Skips of tests that cannot run on this machine.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -6,11 +6,12 @@ use std::io::Write;
 /// Environment variable that turns every skip into a failure.
 pub const REQUIRE_ALL: &str = "GABION_REQUIRE_ALL";
 
-/// Environment variable with the path of a file to which every skip is appended, one line `test<TAB>reason` each. The test harness
-/// hides what a test prints that passes, so `cargo xtask test` reads skips from here.
+/// Environment variable with the path of a file to which every skip is appended, one line `test<TAB>reason` each. The
+/// test harness hides what a test prints that passes, so `cargo xtask test` reads skips from here.
 pub const SKIP_LOG: &str = "GABION_SKIP_LOG";
 
-/// Records that `test`, or a part of it, is left out because this machine lacks something. The caller returns afterwards.
+/// Records that `test`, or a part of it, is skipped because this machine lacks something. The caller returns
+/// afterwards.
 ///
 /// # Panics
 /// `GABION_REQUIRE_ALL` is set, or the log cannot be written.
@@ -22,13 +23,14 @@ pub fn skip(test: &str, reason: impl Display) {
     record(test, &reason);
 }
 
-/// As [`skip`], for a file system that the running kernel does not have. No package supplies one, so `GABION_REQUIRE_ALL` does not make it a
-/// failure; it is listed with the other skips. False if the kernel has the file system.
+/// As [`skip`], for a file system that the running kernel does not support. No package provides it, so
+/// `GABION_REQUIRE_ALL` does not make it a failure; it is listed with the other skips. Returns false if the kernel
+/// supports the file system.
 ///
 /// # Panics
 /// The log cannot be written.
 pub fn skip_without_file_system(test: &str, file_system: &str) -> bool {
-    // A module that is not loaded yet; where there is no modprobe, the list decides.
+    // The module may not be loaded yet; without modprobe the list of file systems decides.
     let _ = std::process::Command::new("modprobe").arg("--quiet").arg(file_system).output();
     let known = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
     let missing = !known.lines().any(|line| line.split_whitespace().next_back() == Some(file_system));
@@ -42,7 +44,7 @@ fn record(test: &str, reason: &str) {
     println!("SKIP {test}: {reason}");
     if let Some(path) = std::env::var_os(SKIP_LOG) {
         let log = std::fs::File::options().create(true).append(true).open(&path);
-        // One system call for each line: tests of several processes append to the same file.
+        // One system call per line: several processes append to the same file.
         let written = log.and_then(|mut log| log.write_all(format!("{test}\t{reason}\n").as_bytes()));
         written.unwrap_or_else(|error| panic!("{SKIP_LOG}={}: {error}", path.display()));
     }

@@ -1,11 +1,12 @@
-//! Waits for conditions.
+//! Waiting for conditions.
 
 use std::time::{Duration, Instant};
 
-/// Deadline of a wait. A loaded machine may be a hundred times slower than an idle one: only a program that hangs takes this long.
+/// Timeout of a wait. A loaded machine may be a hundred times slower than an idle one: only a hanging program takes
+/// this long.
 pub const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Interval between two looks.
+/// Polling interval.
 const INTERVAL: Duration = Duration::from_millis(10);
 
 /// Waits until `condition` holds.
@@ -16,7 +17,7 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     until_some(what, || condition().then_some(()));
 }
 
-/// Waits until `look` returns a value, and returns it.
+/// Polls `look` until it returns a value, and returns that.
 ///
 /// # Panics
 /// It returns none within [`PATIENCE`].

@@ -419,10 +419,8 @@ impl Catalogue {
     /// [`CatalogueError`].
     pub fn find(&self, path: &[u8]) -> Result<Option<Entry>> {
         let (directory, name) = split(path);
-        let Some(directory) = self.directory(directory)? else { return Ok(None) };
-        let query = format!("SELECT {COLUMNS} FROM files WHERE directory = ? AND name = ?");
         let found = || {
-            let mut find = self.connection.prepare_cached(&query)?;
+            let mut find = self.connection.prepare_cached(queries::FIND)?;
             find.query_row(params![directory, name], |row| entry(row, 0)).optional()
         };
         self.wrap(found())

@@ -12,11 +12,11 @@ mod record;
 
 pub use record::{Record, note, recorded};
 
+use crate::bit_set::AtomicBitSet;
 use crate::coder::Coders;
 use crate::examine::ExamineError;
 use crate::gather::{Ailment, Gathering, Known, Sources};
 use crate::geometry::Tail;
-use crate::marks::Marks;
 use crate::shown::Shown;
 use crate::storage::{Content, Fault, Storage};
 use crate::tree::Stat;
@@ -130,7 +130,7 @@ struct Inner {
     /// A data column could not be read: stripes are gathered as a whole from now on.
     suspicious: AtomicBool,
     /// Blocks that were found right.
-    verified: Marks,
+    verified: AtomicBitSet,
     /// Where the last read ended, how far the storage was told of, and the first stripe that nobody gathers ahead yet.
     last: AtomicU64,
     announced: AtomicU64,
@@ -151,13 +151,26 @@ impl DegradedReader {
     /// See [`ReadError`]; damage is no error.
     pub fn open(storage: &dyn Storage, coders: &Coders, path: &[u8]) -> Result<DegradedReader, ReadError> {
         storage.check_size_known(path).map_err(ReadError::Open)?;
-        let sources = Sources::open(storage, coders, path)?;
-        if let Some(sources) = sources {
+        if let Some(sources) = Sources::open(storage, coders, path)? {
             return DegradedReader::guarded(sources);
         }
         let content = storage.open(path).map_err(ReadError::Open)?;
         let stat = content.stat().map_err(ReadError::Open)?;
         Ok(DegradedReader::new(Mode::Plain(content), stat))
+    }
+
+    /// Opens a file of any storage if its blocks can be checked; nothing if there is no redundancy for it as it is.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; damage is no error.
+    pub fn open_guarded(
+        storage: &dyn Storage,
+        coders: &Coders,
+        path: &[u8],
+    ) -> Result<Option<DegradedReader>, ReadError> {
+        let Some(sources) = Sources::open(storage, coders, path)? else { return Ok(None) };
+        storage.check_size_known(path).map_err(ReadError::Open)?;
+        DegradedReader::guarded(sources).map(Some)
     }
 
     fn guarded(sources: Sources) -> Result<DegradedReader, ReadError> {
@@ -181,7 +194,7 @@ impl DegradedReader {
             cache: Mutex::default(),
             kept,
             suspicious: AtomicBool::new(false),
-            verified: Marks::none_of(bits),
+            verified: AtomicBitSet::with_len(bits),
             last: AtomicU64::new(u64::MAX),
             announced: AtomicU64::new(0),
             gathered: AtomicU64::new(0),
@@ -335,7 +348,7 @@ impl Inner {
             let run = sources.cut().run(stripe, 1);
             let cell = run.cell(0, column);
             let bit = stripe * sources.header().code.k() as u64 + column as u64;
-            if !self.verified.has(bit) {
+            if !self.verified.contains(bit) {
                 // The end of a file is no whole block: it is checked with zeros behind it.
                 let is_whole = cell.start == at && cell.end - cell.start == run.block;
                 let Some(block) =
@@ -418,7 +431,7 @@ impl Inner {
         let buffer = &mut buffer[..bytes];
         let bit = stripe * sources.header().code.k() as u64 + column as u64;
         let kept = self.kept(stripe);
-        if kept.is_none() && self.verified.has(bit) {
+        if kept.is_none() && self.verified.contains(bit) {
             let content = sources.content().map(|content| content.read_at(offset, buffer));
             if let Some(Ok(got)) = content
                 && got == bytes
@@ -503,7 +516,7 @@ impl Inner {
     }
 
     fn note_verified(&self, bit: u64) {
-        if self.verified.set(bit) {
+        if self.verified.insert(bit) {
             self.counted().verified += 1;
         }
     }

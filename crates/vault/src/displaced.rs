@@ -65,12 +65,20 @@ pub(crate) fn is_kept(repository: &Repository, file: &Found) -> io::Result<bool>
     Ok(repository.tree.find(&kept.path)?.is_some())
 }
 
+/// Whether redundancy is kept for any file.
+///
+/// # Errors
+/// What the operating system says.
+pub(crate) fn keeps_any(repository: &Repository) -> io::Result<bool> {
+    Ok(repository.tree.find(DISPLACED)?.is_some())
+}
+
 /// Redundancy that is at a place. What is damaged counts as nothing, and so does what a later program wrote: neither is moved.
 ///
 /// # Errors
 /// It is not known what is in it: the file would be encoded as new content.
 pub(crate) fn known(place: &PartPath, coders: &Coders) -> io::Result<Option<Part>> {
-    match place.open_known(coders) {
+    match place.open_conclusive(coders) {
         Ok(part) => Ok(part),
         Err(unknown) if unknown.source.is_later() => Ok(None),
         Err(unknown) => Err(io::Error::other(unknown)),
@@ -87,7 +95,7 @@ pub(crate) fn set_aside(
     wanted: impl Fn(&Part) -> bool,
 ) -> io::Result<bool> {
     let fence = Fence::new(place);
-    if fence.saw_nothing() {
+    if fence.was_absent() {
         return Ok(false);
     }
     let Some(part) = known(place, coders)?.filter(|part| wanted(part)) else { return Ok(false) };
@@ -121,7 +129,7 @@ pub(crate) fn recall(place: &PartPath, coders: &Coders, file: &Found) -> io::Res
         return Ok(false);
     }
     // What a later program wrote is never overwritten.
-    if place.must_stay(coders).is_some() {
+    if place.reason_to_keep(coders).is_some() {
         return Ok(false);
     }
     set_aside(place, coders, |part| part.header.generation.inode != file.now.inode)?;

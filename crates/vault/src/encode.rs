@@ -22,8 +22,8 @@ use crate::damage::Trouble;
 use crate::examine::ExamineError;
 use crate::format::{FileId, Header, Records, Version};
 use crate::geometry::merge;
+use crate::reconstruct::{ReconstructError, reconstruct_ranges};
 use crate::redundancy::{Draft, Part, PartError, PartPath, redo};
-use crate::rescue::{RescueError, rescue};
 use crate::shown::Shown;
 use crate::storage::{Content, Fault, Layout, LayoutError, ParityPlacement, Storage};
 use crate::tree::{Generation, Stat};
@@ -116,8 +116,8 @@ impl EncodeError {
         |source| EncodeError::Write { path: place.tree.shown(&place.path), source }
     }
 
-    /// Whether trying again later makes sense by itself. What is in the way of redundancy may be redundancy of a file that is gone, which is about to go.
-    pub fn is_passing(&self) -> bool {
+    /// True for a transient error. An obstacle in the place of redundancy may be redundancy of a deleted file, which is removed soon.
+    pub fn is_transient(&self) -> bool {
         use io::ErrorKind::{AlreadyExists, NotADirectory};
         let is_obstacle = |error: &io::Error| matches!(error.kind(), AlreadyExists | NotADirectory);
         match self {
@@ -295,12 +295,12 @@ impl Encoder<'_> {
     ) -> io::Result<Vec<(Range<u64>, Vec<u8>)>> {
         let (paths, ranges) = ([path.to_vec()], std::slice::from_ref(range));
         let mut made = Vec::new();
-        let given = rescue(self.storage, self.coders, &paths, ranges, is_in, |range, bytes| {
+        let given = reconstruct_ranges(self.storage, self.coders, &paths, ranges, is_in, |range, bytes| {
             made.push((range, bytes.to_vec()));
             Ok(())
         });
         match given {
-            Ok(()) | Err(RescueError::TooLittle) => Ok(made),
+            Ok(()) | Err(ReconstructError::TooLittle) => Ok(made),
             Err(error) => Err(io::Error::other(error)),
         }
     }
@@ -433,7 +433,7 @@ impl Encoder<'_> {
             let place = holder.place.clone();
             let is_home = homes.iter().any(|home| home.place.is(&place));
             let opened = open_old(&place, self.coders, is_home)?;
-            if opened.is_beyond_use && !is_home {
+            if opened.is_unusable && !is_home {
                 obsolete.push(place);
                 continue;
             }

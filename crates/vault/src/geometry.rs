@@ -1,7 +1,7 @@
-//! How a file is cut into stripes. One rule serves both kinds of storage.
+//! Geometry: how a file is cut into stripes. One rule serves both kinds of storage.
 //!
-//! A file is cut into *segments*, a segment into k *columns* that each lie in one piece, and a column into *rows*
-//! of one block. Stripe s is row s of its segment: one block from every column.
+//! A file is cut into *segments*, a segment into k contiguous *columns*, and a column into *rows* of one block. Stripe
+//! s is row s of its segment: one block of every column.
 //!
 //! ```text
 //! file      | segment 0                                   | segment 1 ...
@@ -10,31 +10,31 @@
 //! stripe 1        *               *               *
 //! ```
 //!
-//! With many rows, whatever destroys neighbouring bytes (an overwritten region, a torn write, a truncation) hits few
-//! columns of many stripes rather than all columns of a few, so m of k columns of a segment can go. With one row the
-//! columns are what a file striped over k targets has on each of them. A file that grows keeps its full segments.
+//! With many rows, damage of neighbouring bytes (an overwritten region, a torn write, a truncation) affects few columns
+//! of many stripes instead of all columns of a few, so m of the k columns of a segment may be lost. With one row the
+//! columns are those of a file striped over k targets. A growing file keeps its full segments.
 
 use std::ops::Range;
 
-/// Blocks are multiples of this many bytes, and of what the code asks for.
+/// Block sizes are multiples of this, and of the granule of the code.
 pub const BLOCK_UNIT: u64 = 64;
 
-/// Largest block.
+/// Largest block size.
 pub const MAX_BLOCK: u64 = 1 << 26;
 
-/// Largest file: offsets are signed in the operating system.
+/// Largest file: the operating system uses signed offsets.
 pub const MAX_SIZE: u64 = i64::MAX as u64;
 
-/// Most rows of a segment.
+/// Maximum number of rows of a segment.
 pub const MAX_ROWS: u64 = 1 << 20;
 
-/// How the last, unfilled segment is cut.
+/// How the last, partial segment is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tail {
     /// Its columns have equal lengths, so a small file has small blocks in all columns.
     Balanced,
-    /// Blocks go round the columns as everywhere before, for files that lie on targets so. Segments have one row.
+    /// Blocks continue round-robin over the columns, for files striped over targets. Segments have one row.
     Striped,
 }
 
@@ -48,18 +48,18 @@ pub struct Geometry {
     unit: u64,
 }
 
-/// A rule that cannot be.
+/// An invalid rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GeometryError {
-    /// A block size of zero, too large, or no multiple of the unit.
+    /// A block size that is zero, too large, or not a multiple of the unit.
     #[error("a block of {block} bytes: it has to be a multiple of {unit}, from {unit} to {MAX_BLOCK}")]
     Block {
-        /// The size that was asked for.
+        /// Requested size.
         block: u64,
-        /// What it must be a multiple of.
+        /// Required unit.
         unit: u64,
     },
-    /// No columns, or more than a stripe can have.
+    /// No columns, or more than a stripe may have.
     #[error("{0} columns are not between 1 and 65536")]
     Columns(u64),
     /// No rows, too many, or more than one in a striped file.
@@ -68,7 +68,7 @@ pub enum GeometryError {
 }
 
 impl Geometry {
-    /// A rule for `k` columns of blocks of `block` bytes, `rows` in a segment. `granule` is the code's.
+    /// Rule for `k` columns of blocks of `block` bytes, with `rows` per segment. `granule` is that of the code.
     ///
     /// # Errors
     /// See [`GeometryError`].
@@ -86,12 +86,12 @@ impl Geometry {
         Ok(Geometry { k, block, rows, tail, unit })
     }
 
-    /// Data columns.
+    /// Number of data columns.
     pub fn k(&self) -> usize {
         self.k as usize
     }
 
-    /// Bytes of a block in every full segment.
+    /// Block size in full segments.
     pub fn block(&self) -> u64 {
         self.block
     }
@@ -111,7 +111,7 @@ impl Geometry {
         self.k * self.rows * self.block
     }
 
-    /// The cut of a file of `size` bytes.
+    /// Cut of a file of `size` bytes.
     pub fn cut(&self, size: u64) -> Cut {
         let full = size / self.segment();
         let rest = size % self.segment();
@@ -127,21 +127,22 @@ impl Geometry {
     }
 }
 
-/// Smallest block that a file is cut into for the sake of more rows: what a disk loses at once.
+/// Smallest block size chosen for the sake of more rows: the sector size of disks.
 const SMALLEST_CUT: u64 = 4 << 10;
 
-/// Bytes of a block that give a file of `size` bytes so many rows, where blocks of up to `largest` are allowed.
+/// Block size that gives a file of `size` bytes the requested number of rows, up to `largest`.
 ///
-/// Damage in one piece hits a block that it only touches as if all of it were gone. Of a file with one row, whatever is longer than m - 1
-/// columns may reach into m + 1 of them and is lost; with n rows that needs m columns less one n-th. So small files have smaller blocks, but
-/// none for which signatures, 16 (k + 1) bytes for each block of redundancy, would take more than a thirtieth of it.
+/// Contiguous damage makes every block unusable that it touches. In a file with one row, damage longer than m - 1
+/// columns may touch m + 1 of them and is irreparable; with n rows it needs m columns minus 1/n. Small files therefore
+/// get smaller blocks, but not so small that signatures, 16 (k + 1) bytes per redundancy block, exceed a thirtieth of
+/// it.
 pub fn block_for(size: u64, k: u64, rows: u64, largest: u64, granule: u64) -> u64 {
     let unit = unit(granule);
     let smallest = round_up(SMALLEST_CUT.max(512 * k), unit);
     round_up(size.div_ceil(rows * k), unit).max(smallest).min(largest)
 }
 
-/// Blocks are multiples of this for a code with the given granule.
+/// Unit of block sizes for a code with the given granule.
 fn unit(granule: u64) -> u64 {
     let (mut divisor, mut rest) = (granule.max(1), BLOCK_UNIT);
     while rest != 0 {
@@ -164,25 +165,25 @@ pub struct Cut {
     tail_block: u64,
 }
 
-/// Stripes that lie in a row: in each column, their blocks are one piece of the file.
+/// Consecutive stripes whose blocks form one piece of the file in each column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
     /// First stripe.
     pub first: u64,
     /// Number of stripes.
     pub count: u64,
-    /// Bytes of a block.
+    /// Block size.
     pub block: u64,
-    /// Where in the file the piece of column 0 begins.
+    /// Offset of the piece of column 0.
     start: u64,
-    /// From one column's piece to the next one's.
+    /// Distance between the pieces of adjacent columns.
     stride: u64,
-    /// Bytes of the file.
+    /// File size.
     size: u64,
 }
 
 impl Run {
-    /// Bytes of the file that the run has of `column`; less than count × block where the file ends.
+    /// Range of the file that the run has in `column`; shorter than count × block at the end of the file.
     pub fn piece(&self, column: usize) -> Range<u64> {
         let start = (self.start + column as u64 * self.stride).min(self.size);
         start..(start + self.count * self.block).min(self.size)
@@ -193,26 +194,27 @@ impl Run {
         Run { first: self.first + row, count: 1, start: self.start + row * self.block, ..*self }
     }
 
-    /// Bytes of the file in block `column` of stripe `first + row`.
+    /// Range of the file in block `column` of stripe `first + row`.
     pub fn cell(&self, row: u64, column: usize) -> Range<u64> {
         let start = (self.start + column as u64 * self.stride + row * self.block).min(self.size);
         start..(start + self.block).min(self.size)
     }
 
-    /// Bytes of the file in the first `columns` blocks of stripe `first + row`, if these blocks are adjacent in the file.
+    /// Range of the file in the first `columns` blocks of stripe `first + row`, if these blocks are adjacent in the
+    /// file.
     pub fn stripe(&self, row: u64, columns: usize) -> Option<Range<u64>> {
         let start = self.cell(row, 0).start;
         (self.stride == self.block).then(|| start..(start + columns as u64 * self.block).min(self.size))
     }
 
-    /// Bytes of a column's piece, with the zeros that fill it up.
+    /// Length of a column's piece, padding included.
     pub fn bytes(&self) -> u64 {
         self.count * self.block
     }
 }
 
 impl Cut {
-    /// Bytes of the file.
+    /// File size.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -222,17 +224,17 @@ impl Cut {
         self.full_stripes + self.tail_rows
     }
 
-    /// Stripes in full segments, whose cut does not change while the file grows.
+    /// Number of stripes in full segments, whose cut does not change while the file grows.
     pub fn full_stripes(&self) -> u64 {
         self.full_stripes
     }
 
-    /// Bytes of a block of `stripe`.
+    /// Block size of `stripe`.
     pub fn block(&self, stripe: u64) -> u64 {
         if stripe < self.full_stripes { self.geometry.block } else { self.tail_block }
     }
 
-    /// The run that begins with `stripe`: at most `limit` stripes (at least one), all in one segment.
+    /// The run that starts with `stripe`: at most `limit` stripes (at least one), all in one segment.
     pub fn run(&self, stripe: u64, limit: u64) -> Run {
         let Geometry { rows, block, tail, .. } = self.geometry;
         let segment = stripe.min(self.full_stripes) / rows;
@@ -244,7 +246,7 @@ impl Cut {
         Run { first: stripe, count: limit.clamp(1, rows - row), block, start, stride, size: self.size }
     }
 
-    /// All runs, at most `limit` stripes each.
+    /// All runs, of at most `limit` stripes each.
     pub fn runs(&self, limit: u64) -> impl Iterator<Item = Run> + use<> {
         let (cut, mut next) = (*self, 0);
         std::iter::from_fn(move || {
@@ -254,7 +256,7 @@ impl Cut {
         })
     }
 
-    /// Stripe and column of the block that has the byte at `offset` of the file.
+    /// Stripe and column of the block with the byte at `offset`.
     pub fn locate(&self, offset: u64) -> (u64, usize) {
         let segment = offset / self.geometry.segment();
         let first = segment * self.geometry.rows;
@@ -264,7 +266,7 @@ impl Cut {
         (first + row, column)
     }
 
-    /// The stripes that hold any byte of `range`.
+    /// Stripes that overlap `range`.
     pub fn stripes_of(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let end = range.end.min(self.size);
         let mut found: Vec<Range<u64>> = Vec::new();
@@ -285,7 +287,7 @@ impl Cut {
     }
 }
 
-/// Sorted, disjoint ranges that cover the same numbers.
+/// Sorts and merges ranges.
 pub fn merge(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.retain(|range| !range.is_empty());
     ranges.sort_by_key(|range| range.start);

@@ -80,7 +80,7 @@ pub fn pool(bytes: &[u8]) {
         let Ok(config) = Config::decode(text) else { return };
         let again = config.encode().map(|text| Config::decode(&text));
         assert_eq!(again, Ok(Ok(config.clone())));
-        assert!(config.quorum() >= 1 && config.wanted_mirrors() <= config.target.len());
+        assert!(config.quorum() >= 1 && config.required_mirrors() <= config.target.len());
     };
     checked(text);
     checked(&format!("{text}# check {}\n", blake3::hash(bytes).to_hex()));

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accept;
+mod bit_set;
 pub mod catalogue;
 pub mod catalogue_rebuild;
 pub mod coder;
@@ -17,9 +18,9 @@ pub mod format;
 pub mod gather;
 pub mod geometry;
 pub mod guard;
+#[cfg(feature = "testing")]
 pub mod hostile;
 pub mod live;
-mod marks;
 pub mod metadata;
 mod missing;
 pub mod monitor;
@@ -27,11 +28,11 @@ pub mod policy;
 pub mod pool_rebuild;
 pub mod promises;
 pub mod protect;
+mod reconstruct;
 pub mod redundancy;
 pub mod repair;
 pub mod repair_mark;
 pub mod replaced;
-mod rescue;
 pub mod run;
 pub mod runs;
 pub mod scan;

@@ -1,29 +1,29 @@
-//! A pool in use like a disk: names come and go by the thousand, and files are written in place.
+//! A mounted pool: many changes of names per second, and files that are written in place.
 //!
-//! `put` makes every step durable before the next. Here nothing is promised before someone asks for it (`fsync`), so:
+//! `put` makes every step durable before the next. Here durability is guaranteed only after `fsync`, so:
 //!
-//! 1. The namespace's locks are kept for many changes (`turns`).
-//! 2. A stub is replaced without being synced only while it is young (`YOUNG`): what a crash then takes with it was
-//!    never promised. An older one is replaced by one that is synced first.
-//! 3. Before the first byte of a file is written in place its stub says so, durably, with another time and revision:
-//!    from then on no redundancy is that of this version, and nobody takes new bytes back to the old ones.
-//! 4. Objects of files that were removed go when the removal is durable.
+//! 1. The locks of the namespace are kept for many changes (`lease`).
+//! 2. A stub is replaced without a sync only while it is *young*: created less than `YOUNG` ago and never synced, so
+//!    no program can rely on it after a crash. An older stub is replaced by one that is synced first.
+//! 3. Before the first in-place write the stub of a file is marked as `writing`, durably, with a new time and revision:
+//!    from then on no redundancy is of the present version, and no repair restores old bytes.
+//! 4. Objects of removed files are removed after the removal is durable.
 //!
-//! `docs/reference/pool.md` has the rules that others rely on.
+//! `docs/reference/pool.md` has the rules that other processes rely on.
 
 mod begin;
 mod column;
 mod file;
 mod guard;
+mod lease;
 mod links;
 mod names;
 mod publish;
 mod sizes;
 mod state;
-mod turns;
 
-pub use file::{LiveFile, Name};
-pub use names::{DirectoryChange, Found, Moved};
+pub use file::{CurrentPaths, LiveFile};
+pub use names::{DirectoryChange, LiveEntry, RenameOutcome};
 
 use crate::coder::Coders;
 use crate::format::FileId;
@@ -38,7 +38,8 @@ use crate::storage::pool::view::View;
 use crate::tree::Generation;
 use crate::world::Stopwatch;
 use gabion_platform::lock::Lockable;
-use state::Version;
+use lease::SharedLease;
+use state::PastVersion;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fs::TryLockError;
 use std::io;
@@ -47,64 +48,64 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use turns::Turns;
 
-/// How long a file that was never synced counts as young: before that, kernels have not written it out by themselves.
+/// How long a file that was never synced counts as young: kernels do not write it back by themselves before that.
 const YOUNG: Duration = Duration::from_secs(5);
 
-/// How long the free space of targets is believed.
-const ROOM_BELIEVED: Duration = Duration::from_millis(100);
+/// Maximum age of cached free space.
+const FREE_SPACE_MAX_AGE: Duration = Duration::from_millis(100);
 
-/// Most files whose earlier versions are remembered; beyond that they are forgotten until they are protected again.
+/// Maximum number of files whose previous versions are remembered; beyond that all are forgotten until they are
+/// protected again.
 const MAX_REMEMBERED: usize = 1 << 16;
 
-/// Most changes of names that are remembered; redundancy of files that moved before has long followed them.
+/// Maximum number of renames that are remembered; redundancy of earlier ones has been moved.
 const MAX_MOVES: usize = 4096;
 
-/// The file on every target that is locked by the process that has the pool mounted.
+/// File on every target that is locked by the process that has the pool mounted.
 const LIVE: &[u8] = b"live";
 
-/// A pool in use. One process at a time has it.
+/// A mounted pool. One process at a time has it.
 #[derive(Debug)]
 pub struct Live {
     inner: Arc<Inner>,
-    keeper: Option<JoinHandle<()>>,
+    expiry_thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
 struct Inner {
     pool: Pool,
     coders: Coders,
-    turns: Turns,
-    /// Files that were made here and never synced.
+    lease: SharedLease,
+    /// Files created here and never synced.
     young: Mutex<HashMap<FileId, Stopwatch>>,
-    /// Versions that files had, and what was written to them since.
-    versions: Mutex<HashMap<FileId, Vec<Version>>>,
-    /// Columns of files that were written to and not synced, also by programs that closed them since.
+    /// Previous versions of files, with the ranges written since.
+    versions: Mutex<HashMap<FileId, Vec<PastVersion>>>,
+    /// Columns that were written and not synced, also by programs that have closed the file.
     unsynced: Mutex<HashMap<FileId, BTreeSet<usize>>>,
-    /// Names that were changed, the last one at the end: redundancy follows them later.
+    /// Renames, the last one at the end: redundancy may still be at the old paths.
     moves: Mutex<VecDeque<(Vec<u8>, Vec<u8>)>>,
-    /// Files that no name leads to any more, with the directory that their name was in.
+    /// Files without names that are to be removed, with the directory of their last name.
     removed: Mutex<Vec<(Vec<u8>, Stub)>>,
-    /// Directories that were made and are not durable.
+    /// New directories that are not durable yet.
     new_directories: Mutex<BTreeSet<Vec<u8>>>,
-    room: Mutex<Option<Room>>,
-    /// Processors that there are.
+    free_space: Mutex<Option<FreeSpace>>,
+    /// Number of processors.
     cores: usize,
-    // HeldLocks, not read.
+    // Held, not read.
     _mounted: Vec<Lockable>,
 }
 
-/// Targets that can take something new, as they were a moment ago.
+/// Targets that can receive new data, with their free space.
 #[derive(Debug)]
-struct Room {
+struct FreeSpace {
     seen: Stopwatch,
     epoch: u64,
     targets: Vec<(String, Candidate)>,
 }
 
 fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    // All of them are whole whenever the lock is free.
+    // The data is consistent whenever the lock is free.
     what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -112,11 +113,12 @@ impl Live {
     /// Takes the pool for this process.
     ///
     /// # Errors
-    /// [`PoolError::Mounted`] if another one has it; others of [`PoolError`].
+    /// [`PoolError::Mounted`] if another process has it; others of [`PoolError`].
     pub fn start(pool: Pool, coders: Coders) -> Result<Live, PoolError> {
         let caller = |doing| move |source| PoolError::Caller { doing, source };
-        let mounted = take(&pool.shared.view())?;
-        // The last change is finished before the first name is looked up. With too few targets for changes, readers do what they can.
+        let mounted = lock_targets(&pool.shared.view())?;
+        // Completes the last change before the first lookup. With too few targets for changes, readers use consistent
+        // mirrors.
         match pool.shared.change() {
             Ok(_) | Err(PoolError::Quorum { .. }) => {}
             Err(error) => return Err(error),
@@ -124,22 +126,23 @@ impl Live {
         let inner = Arc::new(Inner {
             pool,
             coders,
-            turns: Turns::default(),
+            lease: SharedLease::default(),
             young: Mutex::default(),
             versions: Mutex::default(),
             unsynced: Mutex::default(),
             moves: Mutex::default(),
             removed: Mutex::default(),
             new_directories: Mutex::default(),
-            room: Mutex::default(),
+            free_space: Mutex::default(),
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             _mounted: mounted,
         });
-        let theirs = Arc::clone(&inner);
-        let keeper = std::thread::Builder::new().name("pool locks".to_owned());
-        let keeper = keeper.spawn(move || theirs.turns.keep_time()).map_err(caller("starting a thread"))?;
+        let shared = Arc::clone(&inner);
+        let expiry_thread = std::thread::Builder::new().name("pool locks".to_owned());
+        let expiry_thread =
+            expiry_thread.spawn(move || shared.lease.expire_leases()).map_err(caller("starting a thread"))?;
         inner.pool.shared.is_mounted.store(true, Ordering::Release);
-        Ok(Live { inner, keeper: Some(keeper) })
+        Ok(Live { inner, expiry_thread: Some(expiry_thread) })
     }
 
     /// The pool.
@@ -147,32 +150,32 @@ impl Live {
         &self.inner.pool
     }
 
-    /// What was written to a file that rests since it was this version, in order and apart; nothing if that is not known.
+    /// Ranges of a file at rest written since `version`, sorted and disjoint; none if they are not known.
     pub fn written_since(&self, id: FileId, version: &Generation) -> Option<Vec<Range<u64>>> {
         let versions = self.inner.versions_of(id);
         state::written_since(&versions, version).map(|written| merge(written.cloned().collect()))
     }
 
-    /// Removes what no name leads to any more, forgets what is old, and asks targets again that failed. To be called every few
+    /// Removes files without names, forgets expired data, and probes failed targets again. To be called every few
     /// seconds and at the end.
     ///
     /// # Errors
-    /// See [`PoolError`]; what could not be removed now is tried again, or found by a sweep.
+    /// See [`PoolError`]; what could not be removed is tried again, or found by a sweep.
     pub fn tick(&self) -> Result<(), PoolError> {
         lock(&self.inner.young).retain(|_, since| since.elapsed() < YOUNG);
         let view = self.inner.pool.shared.cached_view();
         view.disks.iter().for_each(|disk| disk.retry());
-        self.inner.clear_away()?;
-        self.inner.forget_room();
+        self.inner.remove_queued()?;
+        self.inner.invalidate_free_space();
         Ok(())
     }
 
-    /// Bytes that files can take and those they can still take, redundancy left out.
+    /// Total and free bytes for files, without redundancy.
     pub fn space(&self) -> (u64, u64) {
         let view = self.inner.pool.shared.cached_view();
         let (k, m) = (view.config.stripe as u64, view.config.redundancy as u64);
         let usable = |bytes: u64| (u128::from(bytes) * u128::from(k) / u128::from(k + m)) as u64;
-        // Targets on one file system share its space: it counts once.
+        // Targets on one file system share its space, which counts once.
         let mut devices = BTreeMap::new();
         for (_, online) in view.online_targets() {
             if let (Ok(stat), Ok(space)) = (online.tree.stat(b""), online.tree.space()) {
@@ -187,22 +190,22 @@ impl Live {
 impl Drop for Live {
     fn drop(&mut self) {
         self.inner.pool.shared.is_mounted.store(false, Ordering::Release);
-        // Who ends without a tick leaves something to a sweep, nothing else.
-        let _ = self.inner.clear_away();
-        self.inner.turns.end();
-        self.keeper.take().map(JoinHandle::join);
+        // What is not removed here is found by a sweep.
+        let _ = self.inner.remove_queued();
+        self.inner.lease.end();
+        self.expiry_thread.take().map(JoinHandle::join);
     }
 }
 
-/// Locks a file on every target that answers.
-fn take(view: &View) -> Result<Vec<Lockable>, PoolError> {
+/// Locks a file on every reachable target.
+fn lock_targets(view: &View) -> Result<Vec<Lockable>, PoolError> {
     let mut held = Vec::new();
     for (index, online) in view.online_targets() {
         let name = &view.config.target[index].name;
         let locking = |error: io::Error| PoolError::target(name, "locking it for a mount")(error);
         let file = match online.tree.create(LIVE, 0o600) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open_to_lock(&online.tree, LIVE),
-            // Nothing is written there, so nobody needs to be kept away.
+            // A read-only target needs no lock, since nothing is written there.
             Err(error) if is_of_the_medium(&error) => continue,
             made => made,
         };
@@ -221,18 +224,18 @@ impl Inner {
         lock(&self.young).get(&id).is_some_and(|since| since.elapsed() < YOUNG)
     }
 
-    /// Versions that a file had.
-    fn versions_of(&self, id: FileId) -> Vec<Version> {
+    /// Previous versions of a file.
+    fn versions_of(&self, id: FileId) -> Vec<PastVersion> {
         lock(&self.versions).get(&id).cloned().unwrap_or_default()
     }
 
-    /// Whether a column was written to and not synced.
+    /// True if a column was written and not synced.
     fn is_unsynced(&self, id: FileId, column: usize) -> bool {
         lock(&self.unsynced).get(&id).is_some_and(|columns| columns.contains(&column))
     }
 
-    /// Keeps in mind whether a column was written to and not synced. Beyond a number of files all are forgotten: kernels have written most
-    /// of them out by themselves then.
+    /// Records whether a column has unsynced writes. Beyond a number of files all are forgotten, since the kernel has
+    /// written back most of them by then.
     fn note_unsynced(&self, id: FileId, column: usize, unsynced: bool) {
         let mut known = lock(&self.unsynced);
         if unsynced {
@@ -248,8 +251,8 @@ impl Inner {
         }
     }
 
-    /// Keeps in mind which versions a file had.
-    fn remember(&self, id: FileId, versions: Vec<Version>) {
+    /// Records the previous versions of a file.
+    fn remember_versions(&self, id: FileId, versions: Vec<PastVersion>) {
         let mut known = lock(&self.versions);
         if known.len() >= MAX_REMEMBERED {
             known.clear();
@@ -260,8 +263,8 @@ impl Inner {
         };
     }
 
-    /// A name is another one now.
-    fn note_move(&self, from: &[u8], to: &[u8]) {
+    /// Records a rename.
+    fn record_rename(&self, from: &[u8], to: &[u8]) {
         let mut moves = lock(&self.moves);
         if moves.len() >= MAX_MOVES {
             moves.pop_front();
@@ -269,18 +272,18 @@ impl Inner {
         moves.push_back((from.to_vec(), to.to_vec()));
     }
 
-    /// Where redundancy of a file with these names may lie. The first place is one that the file has now, if it has any.
-    fn places(&self, names: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        let mut places: Vec<Vec<u8>> = names.to_vec();
-        for place in names.iter().flat_map(|name| self.former_paths(name)) {
-            if !places.contains(&place) {
-                places.push(place);
+    /// Paths where redundancy of a file with these names may be: present paths first, if it has any.
+    fn redundancy_paths(&self, names: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let mut redundancy_paths: Vec<Vec<u8>> = names.to_vec();
+        for path in names.iter().flat_map(|name| self.former_paths(name)) {
+            if !redundancy_paths.contains(&path) {
+                redundancy_paths.push(path);
             }
         }
-        places
+        redundancy_paths
     }
 
-    /// Paths that a file may have had, the one that it has first: redundancy may still lie there.
+    /// Paths that a file may have had, the present one first.
     fn former_paths(&self, path: &[u8]) -> Vec<Vec<u8>> {
         let (mut paths, mut now) = (vec![path.to_vec()], path.to_vec());
         for (from, to) in lock(&self.moves).iter().rev() {
@@ -294,8 +297,8 @@ impl Inner {
         paths
     }
 
-    /// No name leads to a file any more, and nobody has it open.
-    fn bury(&self, directory: Vec<u8>, stub: Stub) {
+    /// Queues a file for removal that has no names and is not open.
+    fn queue_removal(&self, directory: Vec<u8>, stub: Stub) {
         lock(&self.young).remove(&stub.id);
         lock(&self.versions).remove(&stub.id);
         lock(&self.unsynced).remove(&stub.id);
@@ -303,7 +306,7 @@ impl Inner {
     }
 
     /// Makes removals durable, then removes the objects.
-    fn clear_away(&self) -> Result<(), PoolError> {
+    fn remove_queued(&self) -> Result<(), PoolError> {
         let removed = std::mem::take(&mut *lock(&self.removed));
         if removed.is_empty() {
             return Ok(());
@@ -320,22 +323,24 @@ impl Inner {
     }
 
     /// Targets for the columns of a new file.
-    fn place(&self, id: FileId) -> Result<Vec<Candidate>, PoolError> {
+    fn choose_targets(&self, id: FileId) -> Result<Vec<Candidate>, PoolError> {
         let view = self.pool.shared.cached_view();
-        let mut room = lock(&self.room);
-        let is_old = |room: &Room| room.seen.elapsed() > ROOM_BELIEVED || room.epoch != view.config.epoch;
-        if room.as_ref().is_none_or(is_old) {
-            *room = Some(Room::look(&self.pool.shared.view()));
+        let mut free_space = lock(&self.free_space);
+        let is_old = |free_space: &FreeSpace| {
+            free_space.seen.elapsed() > FREE_SPACE_MAX_AGE || free_space.epoch != view.config.epoch
+        };
+        if free_space.as_ref().is_none_or(is_old) {
+            *free_space = Some(FreeSpace::measure(&self.pool.shared.view()));
         }
-        let targets = room.as_ref().map_or(&[][..], |room| &room.targets);
-        let mut drawn: Vec<(f64, &Candidate)> = targets
+        let targets = free_space.as_ref().map_or(&[][..], |free_space| &free_space.targets);
+        let mut ranked: Vec<(f64, &Candidate)> = targets
             .iter()
             .filter(|(_, candidate)| candidate.free >= view.config.block)
             .map(|(uuid, candidate)| (rank(&id.0, uuid, candidate.free), candidate))
             .collect();
-        drawn.sort_by(|a, b| a.0.total_cmp(&b.0));
+        ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut taken = BTreeSet::new();
-        let mut chosen = drawn.into_iter().map(|(_, candidate)| candidate);
+        let mut chosen = ranked.into_iter().map(|(_, candidate)| candidate);
         let chosen: Vec<Candidate> = chosen
             .by_ref()
             .filter(|candidate| taken.insert(candidate.domain.as_str()))
@@ -351,33 +356,33 @@ impl Inner {
         }
     }
 
-    /// Something failed. If it was a write to a target, says whether nothing more goes there: it is gone, or takes no writes.
-    fn gives_up(&self, error: &PoolError) -> bool {
+    /// True if an error was a write error of a target that must not be written to any more.
+    fn is_target_unusable(&self, error: &PoolError) -> bool {
         match error {
             PoolError::Target { target, source, .. } => self.note_failed_write(target, source),
             _ => false,
         }
     }
 
-    /// A write to a target failed; whether nothing more goes there.
+    /// Records a failed write to a target; true if it must not be written to any more.
     fn note_failed_write(&self, target: &str, error: &io::Error) -> bool {
         let view = self.pool.shared.cached_view();
         let given_up = view.disk(target.as_bytes()).is_none_or(|(_, disk)| disk.note_failed_write(error));
-        self.forget_room();
+        self.invalidate_free_space();
         given_up
     }
 
-    /// What is known of free space is wrong.
-    fn forget_room(&self) {
-        *lock(&self.room) = None;
+    /// Drops the cached free space.
+    fn invalidate_free_space(&self) {
+        *lock(&self.free_space) = None;
     }
 }
 
-impl Room {
-    fn look(view: &View) -> Room {
+impl FreeSpace {
+    fn measure(view: &View) -> FreeSpace {
         let uuid = |name: &str| view.disk(name.as_bytes()).map(|(member, _)| member.uuid.clone());
         let targets = crate::storage::pool::placement::candidates(view, b"", 1).into_iter();
         let targets = targets.filter_map(|candidate| Some((uuid(&candidate.name)?, candidate))).collect();
-        Room { seen: Stopwatch::start(), epoch: view.config.epoch, targets }
+        FreeSpace { seen: Stopwatch::start(), epoch: view.config.epoch, targets }
     }
 }

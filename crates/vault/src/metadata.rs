@@ -1,6 +1,6 @@
-//! What a file has besides its bytes: read for the header, put back by repair.
+//! File metadata: read for the header, restored by repair.
 //!
-//! Access control lists are extended attributes to Linux (`system.posix_acl_access`) and travel with them.
+//! Access control lists are extended attributes on Linux (`system.posix_acl_access`) and are handled as such.
 
 use crate::format::Metadata;
 use crate::format::header::MAX_HEADER;
@@ -13,27 +13,27 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 
-/// Attributes of one file that are kept; room for targets and the rest of a header is left.
+/// Maximum size of the attributes of one file; leaves space for targets and the rest of a header.
 const MAX_ATTRIBUTE_BYTES: usize = MAX_HEADER / 2;
 
-/// What `file` has now. Attributes that cannot be read or are too large are left out, and that is noted.
+/// Metadata of `file`. Attributes that are unreadable or too large are left out, and `attributes_left_out` is set.
 ///
 /// # Errors
 /// I/O errors.
 pub fn read(file: &File, stat: &Stat) -> io::Result<Metadata> {
     let (mode, uid, gid) = (stat.mode, stat.uid, stat.gid);
     let mut metadata = Metadata { mode, uid, gid, ..Metadata::default() };
-    // Most files have none, and asking for the size first costs no buffer.
+    // Most files have none, and asking for the size first needs no buffer.
     match flistxattr_query(file) {
         Ok(0) | Err(Errno::NOTSUP) => Ok(metadata),
         Ok(bytes) => {
             let mut names = vec![0; bytes + 256];
             let bytes = flistxattr(file, &mut names[..])?;
-            let mut room = MAX_ATTRIBUTE_BYTES;
+            let mut space = MAX_ATTRIBUTE_BYTES;
             for name in names[..bytes].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
                 match value(file, name) {
-                    Ok(value) if name.len() + value.len() + 6 <= room => {
-                        room -= name.len() + value.len() + 6;
+                    Ok(value) if name.len() + value.len() + 6 <= space => {
+                        space -= name.len() + value.len() + 6;
                         metadata.attributes.push((name.to_vec(), value));
                     }
                     _ => metadata.attributes_left_out = true,
@@ -56,8 +56,8 @@ fn value(file: &File, name: &[u8]) -> io::Result<Vec<u8>> {
     Ok(value)
 }
 
-/// Gives `file` back what it had, and its times last. What cannot be given back (an owner, without the right to) is
-/// returned as text; the rest is done all the same.
+/// Restores metadata of `file`, times last. Returns what could not be restored (such as an owner, without the
+/// privilege) as text.
 pub fn restore(file: &File, metadata: &Metadata, mtime: i64) -> Vec<String> {
     let mut failed = Vec::new();
     let mut attempt = |what: &str, done: rustix::io::Result<()>| {
@@ -67,7 +67,7 @@ pub fn restore(file: &File, metadata: &Metadata, mtime: i64) -> Vec<String> {
     };
     let (uid, gid) = (Uid::from_raw(metadata.uid), Gid::from_raw(metadata.gid));
     attempt("owner", fchown(file, Some(uid), Some(gid)));
-    // After the owner: changing that clears bits.
+    // After the owner: changing it clears bits.
     attempt("permissions", fchmod(file, Mode::from_raw_mode(metadata.mode)));
     for (name, value) in &metadata.attributes {
         let same = self::value(file, name).is_ok_and(|now| now == *value);
@@ -83,8 +83,8 @@ pub fn restore(file: &File, metadata: &Metadata, mtime: i64) -> Vec<String> {
 /// Attribute with the capabilities of a program.
 const CAPABILITIES: &[u8] = b"security.capability";
 
-/// What a header says, without what would give a program the rights of another user: a file that is made from a header alone must not
-/// become a program of that kind because the header says so. Tells what was left out, and the command that grants it.
+/// Metadata without privileges of another user: a file that is created from a header alone must not become a privileged
+/// program because of that header. Also returns what was left out, with the command that grants it.
 pub fn without_privileges(metadata: &Metadata) -> (Metadata, Option<String>) {
     let (mut kept, mut left_out) = (metadata.clone(), Vec::new());
     if metadata.mode & 0o6000 != 0 {
@@ -95,8 +95,8 @@ pub fn without_privileges(metadata: &Metadata) -> (Metadata, Option<String>) {
     if kept.attributes.len() != metadata.attributes.len() {
         left_out.push("capabilities and trusted attributes (`setcap`, `setfattr`)".to_owned());
     }
-    let told = (!left_out.is_empty()).then(|| format!("not restored: {}", left_out.join(", ")));
-    (kept, told)
+    let note = (!left_out.is_empty()).then(|| format!("not restored: {}", left_out.join(", ")));
+    (kept, note)
 }
 
 /// Sets the time of the last change.

@@ -1,4 +1,4 @@
-//! What files miss: by where their columns are, and which targets do not answer.
+//! Columns that files miss because their targets are unavailable.
 
 use crate::catalogue::{CatalogueError, Entry, State};
 use crate::examine::belonging;
@@ -7,44 +7,49 @@ use crate::storage::{Target, TargetState};
 use crate::vault::Vault;
 use std::collections::BTreeMap;
 
-/// What a file would have without some targets.
+/// Columns that a file has without some targets.
 #[derive(Clone, Copy)]
-pub(crate) struct Remains {
-    /// Data columns that would be gone.
+pub(crate) struct RemainingColumns {
+    /// Data columns that would be lost.
     pub(crate) data_gone: usize,
-    /// Redundancy columns that would be there.
+    /// Redundancy columns that would remain.
     pub(crate) redundancy: usize,
-    /// Redundancy columns that are there now.
+    /// Redundancy columns that exist now.
     pub(crate) redundancy_now: usize,
 }
 
-/// What is left of a file without `targets`, by where its data is now and its redundancy is found. Where no header can be read,
-/// its code is `code`; nothing where it is not known where the data is, or what some of its redundancy is.
-pub(crate) fn remains(vault: &Vault, path: &[u8], code: &str, targets: &[Vec<u8>]) -> Option<Remains> {
+/// Columns that remain without `targets`, from the present locations of data and redundancy. `code` is used if no
+/// header can be read. None if the locations are unknown.
+pub(crate) fn remaining_columns(
+    vault: &Vault,
+    path: &[u8],
+    code: &str,
+    targets: &[Vec<u8>],
+) -> Option<RemainingColumns> {
     let gone = |name: &[u8]| targets.iter().any(|target| target == name);
     let locations = vault.storage.redundancy_locations(path).ok()?;
     let mut parts = Vec::new();
     for location in &locations {
-        let part = location.place.open_known(&vault.coders).ok()?;
+        let part = location.place.open_conclusive(&vault.coders).ok()?;
         parts.extend(part.filter(|part| location.owns(&part.header)));
     }
     let now = vault.storage.find(path).ok().flatten();
     let (mut parts, _) = belonging(parts, now.map(|stat| stat.generation()));
     let revision = parts.first().map(|part| part.header.revision);
     parts.retain(|part| Some(part.header.revision) == revision);
-    // What protects an older version does not protect this one.
+    // Redundancy of an older version does not protect this one.
     parts.retain(|part| {
         let was = part.header.generation;
         now.is_none_or(|now| (now.size, now.mtime, now.inode) == (was.size, was.mtime, was.inode))
     });
-    let mut remains = Remains { data_gone: 0, redundancy: 0, redundancy_now: 0 };
+    let mut remaining_columns = RemainingColumns { data_gone: 0, redundancy: 0, redundancy_now: 0 };
     for part in &parts {
-        remains.redundancy_now += part.header.columns;
+        remaining_columns.redundancy_now += part.header.columns;
         let location = locations.iter().find(|location| location.place.is(&part.place));
-        // A plain directory has one repository, which is a target by name.
+        // The repository of a plain directory counts as a target.
         let target = location.map(|location| &location.target[..]).filter(|target| !target.is_empty());
         if !gone(target.unwrap_or(REPOSITORY)) {
-            remains.redundancy += part.header.columns;
+            remaining_columns.redundancy += part.header.columns;
         }
     }
     let header = parts.first().map(|part| &part.header);
@@ -54,42 +59,44 @@ pub(crate) fn remains(vault: &Vault, path: &[u8], code: &str, targets: &[Vec<u8>
     )?;
     let block = header.map_or(DEFAULT_BLOCK, |header| header.geometry.block());
     let layout = vault.storage.layout(path, &code, block).ok()?;
-    // A short file has nothing in some columns, wherever these would be.
+    // In a short file some columns are empty.
     let size = now.map(|stat| stat.size).or(header.map(|header| header.generation.size))?;
     let cut = layout.geometry.cut(size);
     let has_bytes = |column: usize| size > 0 && !cut.run(0, 1).cell(0, column).is_empty();
     let data = (0..code.k()).filter(|&column| has_bytes(column));
     let lost = |column: &usize| gone(layout.targets.get(*column).map_or(DATA, |target| target));
-    remains.data_gone = data.filter(lost).count();
-    Some(remains)
+    remaining_columns.data_gone = data.filter(lost).count();
+    Some(remaining_columns)
 }
 
-/// Any will do to tell where columns are.
+/// Any block size serves to locate columns.
 const DEFAULT_BLOCK: u64 = 1 << 16;
 
-/// Targets whose content does not count.
-pub(crate) struct Missing {
-    /// All of them: those that do not answer, and those that came back and are not verified.
-    pub(crate) uncounted: Vec<Vec<u8>>,
-    /// Those that do not answer.
+/// Targets whose content is not available.
+pub(crate) struct UnavailableTargets {
+    /// All of them: unreachable ones, and returned ones that are not verified.
+    pub(crate) untrusted: Vec<Vec<u8>>,
+    /// Unreachable ones.
     pub(crate) offline: Vec<Vec<u8>>,
 }
 
-impl Missing {
-    pub(crate) fn of(targets: &[Target]) -> Missing {
+impl UnavailableTargets {
+    pub(crate) fn of(targets: &[Target]) -> UnavailableTargets {
         let names = |is: &dyn Fn(TargetState) -> bool| {
             targets.iter().filter(|target| is(target.state)).map(|target| target.name.clone()).collect()
         };
-        Missing {
-            uncounted: names(&|state| !state.counts()),
+        UnavailableTargets {
+            untrusted: names(&|state| !state.has_valid_content()),
             offline: names(&|state| state == TargetState::Offline),
         }
     }
 }
 
-/// A file of a pool that missed columns when it was protected last may have them again: their targets answer.
-pub(crate) fn regain(vault: &Vault, path: &[u8], entry: &mut Entry) {
-    let Some(Remains { data_gone: 0, redundancy_now, .. }) = remains(vault, path, &entry.code, &[]) else {
+/// Restores the state of a file whose columns are complete again because their targets are reachable.
+pub(crate) fn restore_if_complete(vault: &Vault, path: &[u8], entry: &mut Entry) {
+    let Some(RemainingColumns { data_gone: 0, redundancy_now, .. }) =
+        remaining_columns(vault, path, &entry.code, &[])
+    else {
         return;
     };
     if redundancy_now >= entry.wanted as usize {
@@ -97,26 +104,26 @@ pub(crate) fn regain(vault: &Vault, path: &[u8], entry: &mut Entry) {
     }
 }
 
-/// Takes from an entry what is on targets that do not count. A file that was removed since it was protected misses nothing, and one that was
-/// replaced is pending: of that one only a loss is told.
-pub(crate) fn lose(vault: &Vault, path: &[u8], missing: &Missing, entry: &mut Entry) {
+/// Reduces an entry by the columns on unavailable targets. A removed file misses nothing; for a replaced file, which is
+/// pending, only a loss is recorded.
+pub(crate) fn apply_losses(vault: &Vault, path: &[u8], missing: &UnavailableTargets, entry: &mut Entry) {
     let now = vault.storage.find(path);
     if matches!(now, Ok(None)) {
         return;
     }
-    // Where it is not even known where the file is, nothing can be said for it.
-    let nothing = Remains { data_gone: 0, redundancy: 0, redundancy_now: 0 };
-    let left = |gone: &[Vec<u8>]| remains(vault, path, &entry.code, gone).unwrap_or(nothing);
-    let Remains { data_gone, redundancy, redundancy_now } = left(&missing.uncounted);
+    // If the location is unknown, nothing can be assumed.
+    let nothing = RemainingColumns { data_gone: 0, redundancy: 0, redundancy_now: 0 };
+    let left = |gone: &[Vec<u8>]| remaining_columns(vault, path, &entry.code, gone).unwrap_or(nothing);
+    let RemainingColumns { data_gone, redundancy, redundancy_now } = left(&missing.untrusted);
     let actual = redundancy.saturating_sub(data_gone).min(entry.columns as usize) as u32;
     let mut lost = data_gone > redundancy;
-    if lost && missing.offline.len() < missing.uncounted.len() {
-        // What came back may save it.
+    if lost && missing.offline.len() < missing.untrusted.len() {
+        // Returned targets may save it.
         let left = left(&missing.offline);
         lost = left.data_gone > left.redundancy;
     }
     let replaced = matches!(&now, Ok(Some(stat)) if !stat.generation().is_unwritten_since(&entry.generation));
-    // One that was moved here has redundancy of its own.
+    // A file that was moved here has redundancy of its own.
     let is_pending = replaced && redundancy_now == 0;
     if lost {
         entry.state = State::Lost;
@@ -128,16 +135,16 @@ pub(crate) fn lose(vault: &Vault, path: &[u8], missing: &Missing, entry: &mut En
     }
 }
 
-/// Number of files in each state but the first, by the catalogue and by which targets answer now.
+/// Number of files in each state but the first, from the catalogue and the available targets.
 pub(crate) fn affected(vault: &Vault) -> Result<Vec<(State, u64)>, CatalogueError> {
-    let missing = Missing::of(&vault.storage.targets());
-    if vault.pool.is_none() || missing.uncounted.is_empty() {
+    let missing = UnavailableTargets::of(&vault.storage.targets());
+    if vault.pool.is_none() || missing.untrusted.is_empty() {
         return vault.catalogue.affected();
     }
     let mut states: BTreeMap<State, u64> = BTreeMap::new();
     vault.catalogue.each_page(b"", |page| -> Result<(), CatalogueError> {
         for (path, mut entry) in page {
-            lose(vault, &path, &missing, &mut entry);
+            apply_losses(vault, &path, &missing, &mut entry);
             *states.entry(entry.state).or_default() += 1;
         }
         Ok(())

@@ -20,7 +20,7 @@ use crate::policy::Policy;
 use crate::storage::plain::OWN;
 use crate::vault::{Kind, Lock, LockError, Vault};
 use crate::world::{Nanos, SECOND};
-use gabion_platform::event::{Source, SourceError};
+use gabion_platform::event::{EventSource, SourceError};
 use gabion_platform::fanotify::Fanotify;
 use gabion_platform::inotify::Inotify;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -259,7 +259,7 @@ fn take_watch(vault: &Vault, command: &str) -> Result<Lock, MonitorError> {
 }
 
 /// The source, and why it is not the better one.
-fn open(vault: &Vault, choice: Choice) -> Result<(Box<dyn Source>, Option<String>), MonitorError> {
+fn open(vault: &Vault, choice: Choice) -> Result<(Box<dyn EventSource>, Option<String>), MonitorError> {
     let fanotify = || Fanotify::watch(&vault.root, OWN);
     match choice {
         Choice::Fanotify => Ok((Box::new(fanotify()?), None)),

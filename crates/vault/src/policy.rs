@@ -2,6 +2,7 @@
 //!
 //! Rules are tried in order and the first that matches decides; what it does not say comes from `[default]`.
 
+mod glob;
 mod units;
 
 pub use units::{Duration, Percent, Rate, Size, Unusable, usable};
@@ -10,7 +11,7 @@ use crate::format::header::coding;
 use crate::tree::Stat;
 use crate::world::Nanos;
 use gabion_engine::Code;
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use glob::Globs;
 use serde::Deserialize;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -101,7 +102,7 @@ struct Rule {
 /// All parts that are given must hold.
 #[derive(Debug)]
 struct Condition {
-    paths: Option<GlobSet>,
+    paths: Option<Globs>,
     patterns: Vec<String>,
     extensions: Vec<String>,
     owners: Vec<u32>,
@@ -449,20 +450,14 @@ impl RuleText {
         default: &Treatment,
         identity: &dyn Fn(&'static str, &str) -> Option<u32>,
     ) -> Result<Rule, PolicyError> {
-        let mut globs = GlobSetBuilder::new();
+        let mut globs = Globs::new();
         for pattern in &self.paths {
-            let glob = GlobBuilder::new(pattern.get_ref()).literal_separator(true).build();
-            globs.add(glob.map_err(|error| PolicyError::Pattern {
+            globs.add(pattern.get_ref()).map_err(|why| PolicyError::Pattern {
                 place: Place::new(text, pattern.span().start),
                 pattern: pattern.get_ref().clone(),
-                why: error.kind().to_string(),
-            })?);
+                why: why.to_owned(),
+            })?;
         }
-        let globs = globs.build().map_err(|error| PolicyError::Pattern {
-            place: Place::new(text, self.paths.first().map_or(0, |pattern| pattern.span().start)),
-            pattern: String::new(),
-            why: error.to_string(),
-        })?;
         let known = |kind: &'static str, names: &[toml::Spanned<String>]| -> Result<Vec<u32>, PolicyError> {
             let number = |name: &toml::Spanned<String>| {
                 let known = name.get_ref().parse().ok().or_else(|| identity(kind, name.get_ref()));
@@ -508,37 +503,36 @@ impl RuleText {
 impl Condition {
     /// The first part that does not hold, in words.
     fn fails(&self, path: &[u8], stat: &Stat, now: Nanos) -> Option<String> {
+        let matched = self.paths.as_ref().is_none_or(|globs| globs.is_match(path));
         let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path));
         let age = now.saturating_sub(stat.mtime);
         let extension = path.extension().map(|extension| extension.as_bytes());
         let says = |holds: bool, why: &dyn Fn() -> String| (!holds).then(why);
-        says(self.paths.as_ref().is_none_or(|globs| globs.is_match(path)), &|| {
-            format!("its path matches none of {}", self.patterns.join(", "))
-        })
-        .or_else(|| {
-            let any = self.extensions.iter().any(|known| extension == Some(known.as_bytes()));
-            says(self.extensions.is_empty() || any, &|| {
-                format!("its extension is none of {}", self.extensions.join(", "))
+        says(matched, &|| format!("its path matches none of {}", self.patterns.join(", ")))
+            .or_else(|| {
+                let any = self.extensions.iter().any(|known| extension == Some(known.as_bytes()));
+                says(self.extensions.is_empty() || any, &|| {
+                    format!("its extension is none of {}", self.extensions.join(", "))
+                })
             })
-        })
-        .or_else(|| {
-            let held = self.owners.is_empty() || self.owners.contains(&stat.uid);
-            says(held, &|| format!("its owner is {}", stat.uid))
-        })
-        .or_else(|| {
-            let held = self.groups.is_empty() || self.groups.contains(&stat.gid);
-            says(held, &|| format!("its group is {}", stat.gid))
-        })
-        .or_else(|| {
-            let held = self.larger.is_none_or(|bound| stat.size > bound);
-            says(held, &|| format!("it has {} bytes, not more", stat.size))
-        })
-        .or_else(|| {
-            let held = self.smaller.is_none_or(|bound| stat.size < bound);
-            says(held, &|| format!("it has {} bytes, not less", stat.size))
-        })
-        .or_else(|| says(self.older.is_none_or(|bound| age > bound), &|| "it is younger".to_owned()))
-        .or_else(|| says(self.newer.is_none_or(|bound| age < bound), &|| "it is older".to_owned()))
+            .or_else(|| {
+                let held = self.owners.is_empty() || self.owners.contains(&stat.uid);
+                says(held, &|| format!("its owner is {}", stat.uid))
+            })
+            .or_else(|| {
+                let held = self.groups.is_empty() || self.groups.contains(&stat.gid);
+                says(held, &|| format!("its group is {}", stat.gid))
+            })
+            .or_else(|| {
+                let held = self.larger.is_none_or(|bound| stat.size > bound);
+                says(held, &|| format!("it has {} bytes, not more", stat.size))
+            })
+            .or_else(|| {
+                let held = self.smaller.is_none_or(|bound| stat.size < bound);
+                says(held, &|| format!("it has {} bytes, not less", stat.size))
+            })
+            .or_else(|| says(self.older.is_none_or(|bound| age > bound), &|| "it is younger".to_owned()))
+            .or_else(|| says(self.newer.is_none_or(|bound| age < bound), &|| "it is older".to_owned()))
     }
 }
 

@@ -1,8 +1,8 @@
-//! What was on targets that are gone, or are to be emptied, is brought onto others.
+//! Rebuild of a pool: columns on lost or retired targets are reconstructed or copied to other targets.
 //!
-//! What is to be done is told by stubs and headers, so nothing has to be remembered: a run that is killed is continued by the next
-//! one, which finds what is still missing. The most exposed files come first. Targets that are gone are *given up* before: when one comes
-//! back, nothing on it counts until this room has verified it, and what was made anew meanwhile is removed from it.
+//! The work follows from stubs and headers, so no progress has to be stored: a run that is killed is continued by the
+//! next one. The most exposed files come first. Lost targets are *given up* first: when one returns, nothing on it
+//! counts until a rebuild has verified it and removed what was reconstructed elsewhere.
 
 mod clearing;
 mod conclusion;
@@ -12,9 +12,9 @@ mod planning;
 mod report;
 pub mod survey;
 
-pub use file::{FileDone, FileError};
-pub use planning::{Item, Plan};
-pub use report::Report;
+pub use file::{FileError, FileResult};
+pub use planning::{Plan, PlannedFile};
+pub use report::RebuildReport;
 
 use crate::catalogue::{CatalogueError, Entry, State};
 use crate::coder::Coders;
@@ -27,60 +27,60 @@ use crate::storage::pool::{Pool, PoolError};
 use crate::throttle::Throttle;
 use crate::vault::Vault;
 use crate::watchdog::{Policy, TooMany, agreement};
-use conclusion::{conclude, name_moved};
+use conclusion::{finish, record_moved};
 use file::Rebuilder;
 use planning::make_plan;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
-use survey::{Places, Standing, each_file, survey};
+use survey::{FileHealth, TargetStates, each_file, survey};
 
-/// How often, and after which pauses, files are tried again that are being written: most of them rest soon.
-const LOOKS: usize = 5;
-const PAUSE: Duration = Duration::from_millis(200);
+/// Retries, and the pause between them, for files that are being written: most are soon at rest.
+const BUSY_RETRIES: usize = 5;
+const BUSY_RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// The share of targets that may be gone before a person is asked, in percent.
+/// Share of lost targets, in percent, beyond which the user must confirm.
 pub const DEFAULT_SHARE: u8 = 50;
 
-/// Which targets, and whether a person agreed.
+/// Scope of a rebuild, and the user's confirmation.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
-    /// Only these; all that are gone, retired or came back if empty. One that is in service is verified.
+pub struct RebuildOptions {
+    /// Only these targets; if empty, all that are lost, retired or returned. A named target in service is verified.
     pub targets: Vec<String>,
-    /// What a person agreed to: see [`agreement`].
+    /// Digest that the user confirmed: see [`agreement`].
     pub agreed: Option<String>,
 }
 
 /// Why nothing was rebuilt.
 #[derive(Debug, thiserror::Error)]
 pub enum RebuildError {
-    /// Storage of another kind.
+    /// Storage that is not a pool.
     #[error("only pools have targets to rebuild")]
     NoPool,
-    /// The pool fails.
+    /// Error of the pool.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// The catalogue fails.
+    /// Error of the catalogue.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// So many targets are gone that a person has to look.
-    #[error("{why}: {}. Look whether they are only unplugged; if they are lost, agree to just these: {agreement}", .gone.join(", "))]
+    /// So many targets are lost that the user must confirm.
+    #[error("{why}: {}. Check whether they are only disconnected; if they are lost, confirm exactly these with: {agreement}", .gone.join(", "))]
     Ask {
-        /// Why.
+        /// Reason.
         why: TooMany,
-        /// Which.
+        /// Lost targets.
         gone: Vec<String>,
-        /// What to agree to.
+        /// Digest to confirm.
         agreement: String,
     },
 }
 
-/// Whether so many targets are gone that a person has to be asked first.
+/// Checks whether so many targets are lost that the user must confirm.
 ///
 /// # Errors
 /// [`RebuildError::Ask`].
-pub fn check_mass(pool: &Pool, coders: &Coders, agreed: Option<&str>) -> Result<(), RebuildError> {
+pub fn check_mass_failure(pool: &Pool, coders: &Coders, agreed: Option<&str>) -> Result<(), RebuildError> {
     let config = pool.config();
     let serving: BTreeSet<&String> = config
         .target
@@ -88,15 +88,15 @@ pub fn check_mass(pool: &Pool, coders: &Coders, agreed: Option<&str>) -> Result<
         .filter(|member| member.state != MemberState::Retired)
         .map(|member| &member.name)
         .collect();
-    let gone = Places::of(pool).in_state(TargetState::Offline);
+    let gone = TargetStates::of(pool).in_state(TargetState::Offline);
     let mut gone: Vec<String> = gone.into_iter().filter(|name| serving.contains(name)).collect();
     let policy = Policy { delay: 0, redundancy: config.redundancy, share: DEFAULT_SHARE };
     if policy.too_many(gone.len(), serving.len()).is_some() {
-        // Those that were given up before and that no file misses any more are no danger.
+        // Targets that were given up and that no file misses any more are no risk.
         let mut missed = BTreeSet::new();
-        let places = Places::of(pool);
+        let target_states = TargetStates::of(pool);
         each_file(pool, &mut |path, stub| {
-            match stub.map(|stub| survey(pool, coders, &places, &path, &stub)) {
+            match stub.map(|stub| survey(pool, coders, &target_states, &path, &stub)) {
                 Ok(Ok(found)) => missed.extend(found.targets),
                 // It may miss any of them.
                 Ok(Err(_)) => missed.extend(gone.iter().cloned()),
@@ -116,70 +116,74 @@ pub fn check_mass(pool: &Pool, coders: &Coders, agreed: Option<&str>) -> Result<
     }
 }
 
-/// Says what would be done, and changes nothing.
+/// Plans a rebuild without changing anything.
 ///
 /// # Errors
 /// See [`RebuildError`].
-pub fn plan(vault: &Vault, options: &Options, context: RunContext<'_>) -> Result<Plan, RebuildError> {
+pub fn plan(vault: &Vault, options: &RebuildOptions, context: RunContext<'_>) -> Result<Plan, RebuildError> {
     let pool = vault.pool.as_ref().ok_or(RebuildError::NoPool)?;
     pool.probe();
     let behind = pool.outdated_targets();
     let mut plan = make_plan(vault, pool, options, context)?;
-    // What is verified in a real run as well.
+    // These are verified by a real run as well.
     plan.returned.extend(behind);
     Ok(plan)
 }
 
-/// Gives up targets that are gone, and brings what they had, and what retired ones have, onto others; verifies targets that came
-/// back. The caller has the vault for himself.
+/// Gives up lost targets, moves or reconstructs their columns and those of retired targets, and verifies returned
+/// targets. The caller holds the lock of the vault.
 ///
 /// # Errors
-/// See [`RebuildError`]; what concerns single files is in the report.
-pub fn rebuild(vault: &Vault, options: &Options, context: RunContext<'_>) -> Result<Report, RebuildError> {
+/// See [`RebuildError`]; errors of single files are in the report.
+pub fn rebuild(
+    vault: &Vault,
+    options: &RebuildOptions,
+    context: RunContext<'_>,
+) -> Result<RebuildReport, RebuildError> {
     let pool = vault.pool.as_ref().ok_or(RebuildError::NoPool)?;
     pool.probe();
-    check_mass(pool, &vault.coders, options.agreed.as_deref())?;
-    let mut report = Report::default();
-    prepare(pool, options)?;
+    check_mass_failure(pool, &vault.coders, options.agreed.as_deref())?;
+    let mut report = RebuildReport::default();
+    give_up_targets(pool, options)?;
     report.healed = pool.heal()?;
     pool.relocate_all_former_redundancy(&vault.coders)?;
     report.swept = pool.sweep(true)?.orphans.len() as u64;
     report.plan = make_plan(vault, pool, options, context)?;
-    round(vault, pool, &mut report, context)?;
-    if report.has_new_room() {
-        let first = report.begin_again(make_plan(vault, pool, options, context)?);
-        round(vault, pool, &mut report, context)?;
-        report.plan.follow(first);
+    run_plan(vault, pool, &mut report, context)?;
+    if report.can_place_more() {
+        let first = report.start_second_round(make_plan(vault, pool, options, context)?);
+        run_plan(vault, pool, &mut report, context)?;
+        report.plan.append_to(first);
     }
     report.failed.sort_by(|a, b| (!a.1.is_loss(), &a.0).cmp(&(!b.1.is_loss(), &b.0)));
     Ok(report)
 }
 
-/// Carries out the plan of a report.
-fn round(
+/// Executes the plan of a report.
+fn run_plan(
     vault: &Vault,
     pool: &Pool,
-    report: &mut Report,
+    report: &mut RebuildReport,
     context: RunContext<'_>,
 ) -> Result<(), RebuildError> {
-    work(vault, pool, report, context)?;
-    name_moved(pool, report)?;
+    rebuild_files(vault, pool, report, context)?;
+    record_moved(pool, report)?;
     report.stopped = (context.stopped)();
     if !report.stopped {
-        conclude(vault, pool, report)?;
+        finish(vault, pool, report)?;
     }
     Ok(())
 }
 
-/// Notes in the pool which targets are not to be believed.
-fn prepare(pool: &Pool, options: &Options) -> Result<(), PoolError> {
+/// Gives up the targets whose content does not count.
+fn give_up_targets(pool: &Pool, options: &RebuildOptions) -> Result<(), PoolError> {
     let config = pool.config();
     let chosen = |name: &String| options.targets.is_empty() || options.targets.contains(name);
-    let places = Places::of(pool);
+    let target_states = TargetStates::of(pool);
     let mut doubtful = pool.outdated_targets();
-    doubtful.extend(places.in_state(TargetState::Offline));
+    doubtful.extend(target_states.in_state(TargetState::Offline));
     doubtful.retain(chosen);
-    // Who names a target that is in service wants it looked at.
+    // A named target in service is to be verified.
     doubtful.extend(options.targets.iter().cloned());
     let serving = |name: &String| {
         config.target.iter().all(|member| member.name != *name || member.state == MemberState::Online)
@@ -190,12 +194,12 @@ fn prepare(pool: &Pool, options: &Options) -> Result<(), PoolError> {
     if doubtful.is_empty() { Ok(()) } else { pool.give_up(&doubtful, options.agreed.is_some()) }
 }
 
-/// Puts the files of the plan in order: side by side as long as there is one for each thread, and the rest by all threads. Names of one
-/// file are for one thread, one after the other: the first brings the data back, for all.
-fn work(
+/// Rebuilds the files of the plan: in parallel while there is one for each thread, the rest with all threads per file.
+/// Names of one file are handled in order by one thread: the first one restores the data for all.
+fn rebuild_files(
     vault: &Vault,
     pool: &Pool,
-    report: &mut Report,
+    report: &mut RebuildReport,
     context: RunContext<'_>,
 ) -> Result<(), CatalogueError> {
     let files = std::mem::take(&mut report.plan.files);
@@ -208,18 +212,18 @@ fn work(
         throttle.take(read);
         (context.progress)(Progress::Done(0, done));
     };
-    let places = Places::of(pool);
+    let target_states = TargetStates::of(pool);
     let rebuilder = Rebuilder {
         pool,
         coders: &vault.coders,
         clock: &vault.clock,
-        places,
+        target_states,
         progress: &progress,
         stopped: context.stopped,
     };
-    // Half of them wait for a disk while the others compute.
+    // Half of the threads wait for a disk while the others compute.
     let threads = 2 * context.threads.max(1);
-    let units: Vec<&[Item]> = files.chunk_by(|one, other| one.id == other.id).collect();
+    let units: Vec<&[PlannedFile]> = files.chunk_by(|one, other| one.id == other.id).collect();
     let apart = units.len() - units.len() % threads;
     let next = AtomicUsize::new(0);
     let (mut outcome, mut busy) = (Ok(()), Vec::new());
@@ -231,12 +235,12 @@ fn work(
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(names) = units.get(at).filter(|_| !(context.stopped)()) else { break };
-                    // The last ones are shared by all threads, which would be idle otherwise.
+                    // The last files are shared by all threads, which would be idle otherwise.
                     let helpers = if at < apart { 1 } else { threads };
                     for item in *names {
                         let done = rebuild_file(rebuilder, item, helpers);
                         (context.progress)(Progress::Done(1, 0));
-                        // Nobody listens any more if the catalogue failed.
+                        // The receiver is gone if the catalogue failed.
                         let _ = send.send((item, done));
                     }
                 }
@@ -248,36 +252,40 @@ fn work(
                 busy.push((item, done));
                 continue;
             }
-            let noted = note(vault, &rebuilder, item, done, report);
+            let noted = record_result(vault, &rebuilder, item, done, report);
             if outcome.is_ok() {
                 outcome = noted;
             }
         }
     });
-    for _ in 0..LOOKS {
+    for _ in 0..BUSY_RETRIES {
         if busy.is_empty() || outcome.is_err() || (context.stopped)() {
             break;
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(BUSY_RETRY_DELAY);
         busy.iter_mut().for_each(|(item, done)| *done = rebuild_file(&rebuilder, item, threads));
         for (item, done) in busy.extract_if(.., |(_, done)| !is_busy(done)) {
-            outcome = outcome.and(note(vault, &rebuilder, item, done, report));
+            outcome = outcome.and(record_result(vault, &rebuilder, item, done, report));
         }
     }
     for (item, done) in busy {
-        outcome = outcome.and(note(vault, &rebuilder, item, done, report));
+        outcome = outcome.and(record_result(vault, &rebuilder, item, done, report));
     }
     report.plan.files = files;
     outcome
 }
 
-/// Whether a file was being written, or changed all the time.
-fn is_busy(done: &Result<FileDone, FileError>) -> bool {
+/// True if a file was being written, or kept changing.
+fn is_busy(done: &Result<FileResult, FileError>) -> bool {
     matches!(done, Err(FileError::Pool(error)) if error.kind() == std::io::ErrorKind::ResourceBusy)
 }
 
 /// Rebuilds one file, again if it changed meanwhile.
-fn rebuild_file(rebuilder: &Rebuilder<'_>, item: &Item, helpers: usize) -> Result<FileDone, FileError> {
+fn rebuild_file(
+    rebuilder: &Rebuilder<'_>,
+    item: &PlannedFile,
+    helpers: usize,
+) -> Result<FileResult, FileError> {
     let mut attempts = 3;
     loop {
         attempts -= 1;
@@ -288,20 +296,20 @@ fn rebuild_file(rebuilder: &Rebuilder<'_>, item: &Item, helpers: usize) -> Resul
     }
 }
 
-/// Notes what came of a file.
-fn note(
+/// Records the result of a file.
+fn record_result(
     vault: &Vault,
     rebuilder: &Rebuilder<'_>,
-    item: &Item,
-    done: Result<FileDone, FileError>,
-    report: &mut Report,
+    item: &PlannedFile,
+    done: Result<FileResult, FileError>,
+    report: &mut RebuildReport,
 ) -> Result<(), CatalogueError> {
     let path = &item.path;
     let done = match done {
         Ok(done) => done,
         Err(FileError::Stopped) => return Ok(()),
-        // Whoever changes it put it where it should be.
-        busy if is_busy(&busy) && rebuilder.standing(path).is_ok_and(|it| it <= Standing::Pending) => {
+        // The writer has already placed it on suitable targets.
+        busy if is_busy(&busy) && rebuilder.health(path).is_ok_and(|it| it <= FileHealth::Pending) => {
             return Ok(());
         }
         Err(FileError::Pool(error)) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -324,26 +332,26 @@ fn note(
     if !done.unplaced.is_empty() {
         report.unplaced.push((path.clone(), done.unplaced.len()));
     }
-    report.unsettled.extend(done.kept.iter().cloned());
+    report.unverified.extend(done.retained.iter().cloned());
     if done.unmoved > 0 {
         report.unmoved.push((path.clone(), done.unmoved));
     }
-    // The catalogue may know another file by this name, which was moved.
+    // The catalogue may know another, moved file by this name.
     let known = vault.catalogue.find(path)?.filter(|entry| entry.generation.inode == item.id.inode());
     let (Some(margin), Some(entry)) = (done.margin(), known) else { return Ok(()) };
     let state = match entry.state {
         State::Protected | State::Degraded if margin < entry.wanted => State::Degraded,
         State::Protected | State::Degraded => State::Protected,
         State::Damaged | State::Lost => {
-            return note_after_damage(vault, path, Entry { columns: margin, ..entry });
+            return reexamine_damaged(vault, path, Entry { columns: margin, ..entry });
         }
     };
     vault.catalogue.put(path, &Entry { columns: margin, state, ..entry })
 }
 
-/// Examines a rebuilt file that a scrub had found damaged, and notes its state. The damage may have been the columns that were gone, which are
-/// there again, or corruption elsewhere in the file, which stays.
-fn note_after_damage(vault: &Vault, path: &[u8], entry: Entry) -> Result<(), CatalogueError> {
+/// Examines a rebuilt file that a scrub had found damaged, and records its state. The damage may have been the missing
+/// columns, which are restored, or corruption elsewhere in the file, which stays.
+fn reexamine_damaged(vault: &Vault, path: &[u8], entry: Entry) -> Result<(), CatalogueError> {
     let look = ExamineOptions { threads: 1, from_medium: false, progress: &|_| {}, stopped: &|| false };
     let found = Subject::open_known(&*vault.storage, &vault.coders, path, &entry)
         .and_then(|subject| examine(&subject, look).map(|findings| (subject, findings)));
@@ -359,7 +367,7 @@ fn note_after_damage(vault: &Vault, path: &[u8], entry: Entry) -> Result<(), Cat
                 catalogue.set_problems(path, &problems, vault.clock.now())
             })
         }
-        // All of it could be read or made; a scrub has to say what else is wrong.
+        // All blocks are available; a scrub must report what else is wrong.
         _ => catalogue.put(path, &Entry { state: State::Damaged, ..entry }),
     }
 }

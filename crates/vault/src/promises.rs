@@ -1,25 +1,25 @@
-//! Promises: which losses each way to store redundancy survives. The one definition; README, `gabion protect --help` and
-//! `gabion status` print it, and nothing in the program may promise more.
+//! Guarantees: which losses each storage mode survives. README, `gabion protect --help` and `gabion status` print this
+//! one definition, and no other text may promise more.
 
 use crate::storage::Target;
 use std::fmt::Write;
 
-/// A way to store redundancy.
+/// Storage mode of redundancy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// A directory whose repository is on the same file system.
+    /// A directory with its repository on the same file system.
     SameDisk,
-    /// A directory whose repository is on another disk.
+    /// A directory with its repository on another disk.
     OtherDisk,
-    /// A pool: files are striped over targets, redundancy is on other targets.
+    /// A pool: files are striped over targets, with redundancy on other targets.
     Pool,
 }
 
 impl Mode {
-    /// All, in the order of the table.
+    /// All modes, in the order of the table.
     pub const ALL: [Mode; 3] = [Mode::SameDisk, Mode::OtherDisk, Mode::Pool];
 
-    /// Words for a row of the table.
+    /// Heading of a row.
     pub fn words(self) -> &'static str {
         match self {
             Mode::SameDisk => "directory, repository on the same disk",
@@ -29,13 +29,13 @@ impl Mode {
     }
 }
 
-/// Something that is lost.
+/// A kind of loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Loss {
     /// Corrupt or overwritten parts of files.
     Corruption,
-    /// A file that was deleted.
+    /// A deleted file.
     DeletedFile,
     /// The disk with the files, or a target of a pool.
     Disk,
@@ -44,10 +44,10 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// All, in the order of the table.
+    /// All losses, in the order of the table.
     pub const ALL: [Loss; 4] = [Loss::Corruption, Loss::DeletedFile, Loss::Disk, Loss::Host];
 
-    /// Words for the head of a column.
+    /// Heading of a column.
     pub fn words(self) -> &'static str {
         match self {
             Loss::Corruption => "bit rot, overwritten regions",
@@ -62,15 +62,15 @@ impl Loss {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Survives {
-    /// Always, within the limit that the words name.
+    /// Always, within the limit that the text names.
     Yes,
-    /// Under a condition that the words name.
+    /// Under a condition that the text names.
     Conditionally,
-    /// Not at all.
+    /// Never.
     No,
 }
 
-/// A cell of the table: what a mode promises for a loss, whatever the code.
+/// A cell of the table: the guarantee of a mode for a loss, for any code.
 pub fn promise(mode: Mode, loss: Loss) -> (Survives, &'static str) {
     use Survives::{Conditionally, No, Yes};
     match (mode, loss) {
@@ -100,27 +100,32 @@ pub fn table() -> String {
     table
 }
 
-/// Words for a pool where nothing more may go.
+/// Text for a pool without any redundancy left.
 const NOTHING_LEFT: &str = "no: some files have no redundancy left, or their names are on one target only";
 
-/// What a vault promises for a loss, by its codes and where its parts are.
+/// Guarantee of a vault for one loss, from its codes and the present locations of columns.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Kept {
-    /// The loss.
+pub struct VaultPromise {
+    /// Loss.
     pub loss: Loss,
     /// Whether it is survived.
     pub survives: Survives,
-    /// Why, and how much of it.
+    /// Condition or limit.
     pub words: String,
 }
 
-/// What a vault with files of these codes, given as (k, m), promises for each loss. It is never more than [`promise`] says. Of a pool, `left` targets
-/// at most may go beyond those that are gone, by where columns and names are now.
-pub fn kept(mode: Mode, codes: &[(usize, usize)], targets: &[Target], left: Option<usize>) -> Vec<Kept> {
+/// Guarantees of a vault with files of these codes, given as (k, m); never more than [`promise`]. In a pool at most
+/// `left` further targets may be lost, by the present locations of columns and names.
+pub fn vault_promises(
+    mode: Mode,
+    codes: &[(usize, usize)],
+    targets: &[Target],
+    left: Option<usize>,
+) -> Vec<VaultPromise> {
     let least = codes.iter().map(|(_, m)| *m).chain(left).min().unwrap_or(0);
     let (there, gone): (Vec<&Target>, Vec<&Target>) =
-        targets.iter().partition(|target| target.state.counts());
-    // Of what is there now: what is gone may not be lost twice.
+        targets.iter().partition(|target| target.state.has_valid_content());
+    // Relative to the present targets: those already lost are not counted again.
     let of = |number: usize, what: &str| match gone.is_empty() {
         true => format!("any {least} of {number} {what}"),
         false => format!(
@@ -131,7 +136,7 @@ pub fn kept(mode: Mode, codes: &[(usize, usize)], targets: &[Target], left: Opti
     };
     let all_come_back = !codes.is_empty() && codes.iter().all(|(k, m)| m >= k);
     let some_come_back = codes.iter().any(|(k, m)| m >= k);
-    // What needs m >= k, by the codes that there are.
+    // Losses that need m >= k, by the codes in use.
     let by_codes = |condition: &str| match (all_come_back, some_come_back) {
         (true, _) if condition.is_empty() => (Survives::Yes, "yes: m >= k".to_owned()),
         (true, _) => (Survives::Conditionally, format!("{condition} (m >= k)")),
@@ -166,17 +171,16 @@ pub fn kept(mode: Mode, codes: &[(usize, usize)], targets: &[Target], left: Opti
         .iter()
         .map(|&loss| {
             let (survives, words) = one(loss);
-            Kept { loss, survives, words }
+            VaultPromise { loss, survives, words }
         })
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Loss, Mode, Survives, kept, promise, table};
+    use super::{Loss, Mode, Survives, promise, table, vault_promises};
 
-    /// README said nothing of what a repository on another disk can do, and `protect --help` promised that it brings back what the
-    /// first disk lost: with the usual 8+2, 3 of 75 files came back.
+    /// Regression: with the usual 8+2, a repository on another disk restores few files of a lost disk.
     #[test]
     fn readme_has_this_table() {
         let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
@@ -184,11 +188,15 @@ mod tests {
         assert!(readme.contains(&table()), "README.md needs this table:\n{}", table());
     }
 
-    /// A lost disk is survived with m >= k alone, and only where the repository is on another one.
+    /// A lost disk is survived only if m >= k and the repository is on another disk.
     #[test]
     fn no_vault_promises_more_than_the_table() {
         let survives = |mode, codes: &[(usize, usize)], loss| {
-            kept(mode, codes, &[], None).into_iter().find(|kept| kept.loss == loss).unwrap().survives
+            vault_promises(mode, codes, &[], None)
+                .into_iter()
+                .find(|promised| promised.loss == loss)
+                .unwrap()
+                .survives
         };
         assert_eq!(survives(Mode::OtherDisk, &[(8, 2)], Loss::Disk), Survives::No);
         assert_eq!(survives(Mode::OtherDisk, &[(2, 2)], Loss::Disk), Survives::Yes);
@@ -198,14 +206,14 @@ mod tests {
         assert_eq!(survives(Mode::Pool, &[(4, 2)], Loss::Disk), Survives::Yes);
         for mode in Mode::ALL {
             for codes in [&[][..], &[(8, 2)], &[(1, 3)], &[(1, 3), (8, 2)]] {
-                for kept in kept(mode, codes, &[], None) {
-                    let most = promise(mode, kept.loss).0;
+                for promised in vault_promises(mode, codes, &[], None) {
+                    let most = promise(mode, promised.loss).0;
                     let conditions_are_met = most == Survives::Conditionally && codes == [(1, 3)];
                     let is_more =
-                        kept.survives == Survives::Yes && most != Survives::Yes && !conditions_are_met;
+                        promised.survives == Survives::Yes && most != Survives::Yes && !conditions_are_met;
                     assert!(
-                        !is_more && (most != Survives::No || kept.survives == Survives::No),
-                        "{mode:?} {kept:?}"
+                        !is_more && (most != Survives::No || promised.survives == Survives::No),
+                        "{mode:?} {promised:?}"
                     );
                 }
             }

@@ -10,6 +10,7 @@ use crate::examine::{self, ExamineError, Subject};
 use crate::format::header::Version;
 use crate::guard::{self, GuardError, Held};
 use crate::missing;
+use crate::redundancy::REDUNDANCY;
 use crate::run::{Progress, RunContext};
 use crate::scan::{ScanError, Scanner, Seen};
 use crate::throttle::Throttle;
@@ -85,6 +86,11 @@ fn scan_and_renew(vault: &Vault, context: RunContext<'_>) -> Result<Seen, ScanEr
     if vault.catalogue.note(FORMAT)?.as_deref() == Some(&newest) {
         return scan(vault, context);
     }
+    if has_no_redundancy(vault) {
+        // What this program makes is of the newest version.
+        vault.catalogue.set_note(FORMAT, Some(&newest))?;
+        return scan(vault, context);
+    }
     let seen = look(vault, &[Vec::new()], Some(&vault.coders), context)?;
     // What is damaged is not looked at before it is repaired, and what the catalogue did not know not before the next run.
     let is_all = seen.known > 0 && seen.unreadable.is_empty() && vault.catalogue.affected()?.is_empty();
@@ -92,6 +98,17 @@ fn scan_and_renew(vault: &Vault, context: RunContext<'_>) -> Result<Seen, ScanEr
         vault.catalogue.set_note(FORMAT, Some(&newest))?;
     }
     Ok(seen)
+}
+
+/// Whether a vault of a directory has no redundancy at all, as when it is new. A pool may have some on targets that do not answer.
+fn has_no_redundancy(vault: &Vault) -> bool {
+    let is_empty = |tree: &tree::Tree, top: &[u8]| {
+        let names = tree::absent_is_none(tree.directory(top).and_then(|directory| directory.names()));
+        names.is_ok_and(|names| names.is_none_or(|names| names.get(0).is_none()))
+    };
+    let tops = [REDUNDANCY, displaced::DISPLACED];
+    !vault.storage.keeps_by_identity()
+        && vault.storage.repositories().iter().all(|it| tops.iter().all(|top| is_empty(&it.tree, top)))
 }
 
 fn look(
@@ -203,14 +220,14 @@ pub fn approval(
 /// of names lies on fewer targets than the pool has promised, so that the loss of one could take it. Says what failed: the next run tries again,
 /// and files can be protected all the same.
 fn heal_mirrors(vault: &Vault) -> Vec<String> {
-    let Some(pool) = vault.pool.as_ref().filter(|pool| !pool.mirrors().behind.is_empty()) else {
+    let Some(pool) = vault.pool.as_ref().filter(|pool| !pool.mirrors().outdated.is_empty()) else {
         return Vec::new();
     };
     let mut why = match pool.heal() {
         Ok(healed) => healed.failed.iter().map(ToString::to_string).collect(),
         Err(error) => vec![error.to_string()],
     };
-    let behind = pool.mirrors().behind;
+    let behind = pool.mirrors().outdated;
     if !behind.is_empty() {
         why.push(format!("missed changes of the namespace and could not be healed: {}", behind.join(", ")));
     }

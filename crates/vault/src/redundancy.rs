@@ -1,8 +1,8 @@
-//! Redundancy files on disk: opened, made, updated, each so that a crash leaves one whole version.
+//! Redundancy files on disk: opened, created and updated so that a crash leaves one complete version.
 //!
 //! A new file is a [`Draft`] in the staging directory that is renamed into place. An update of some records is a
-//! [`redo`] file: it appears there whole, its writes are then made in place, and whoever opens the redundancy after a
-//! crash makes them again.
+//! [`redo`] file: it appears there complete, its writes are then made in place, and after a crash the next process that
+//! opens the redundancy file repeats them.
 
 pub mod draft;
 pub(crate) mod fence;
@@ -21,13 +21,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Where redundancy files are, beneath a repository.
+/// Directory of redundancy files in a repository.
 pub const REDUNDANCY: &[u8] = b"redundancy";
 
-/// Where files are until they are whole.
+/// Directory of incomplete files.
 pub const STAGING: &[u8] = b"staging";
 
-/// A place for a redundancy file.
+/// Path of a redundancy file.
 #[derive(Debug, Clone)]
 pub struct PartPath {
     /// The repository, or the target's part of it.
@@ -36,61 +36,61 @@ pub struct PartPath {
     pub path: Vec<u8>,
 }
 
-/// A redundancy file that is open.
+/// An open redundancy file.
 #[derive(Debug)]
 pub struct Part {
-    /// Where it is.
+    /// Its path.
     pub place: PartPath,
     /// The file.
     pub file: Lockable,
-    /// What its header says: the first, or the second where the first is damaged.
+    /// The first header, or the second if the first is damaged.
     pub header: Header,
-    /// Where its records lie.
+    /// Offsets of its records.
     pub records: Records,
-    /// What is wrong with the first header.
+    /// Damage of the first header.
     pub head_damage: Option<HeaderError>,
-    /// What is wrong with the second one. Only [`Part::check_trailer`] looks unless the first is damaged.
+    /// Damage of the second header, which is only read by [`Part::check_trailer`] or if the first is damaged.
     pub trailer_damage: Option<HeaderError>,
 }
 
-/// Why a redundancy file cannot be used at all.
+/// Why a redundancy file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PartError {
-    /// The operating system refuses.
+    /// I/O error.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Both headers are damaged, or it was written by another version.
+    /// Both headers are damaged, or of another version.
     #[error("{head}; at its end: {trailer}")]
     Headers {
-        /// What is wrong with the first.
+        /// Damage of the first.
         head: HeaderError,
-        /// What is wrong with the second.
+        /// Damage of the second.
         trailer: HeaderError,
     },
 }
 
 impl PartError {
-    /// Whether nothing can use the file, neither now nor by a later version of the program: both headers are damaged.
-    pub fn is_beyond_use(&self) -> bool {
+    /// True if the file is useless to this and any later version of the program: both headers are damaged.
+    pub fn is_unusable(&self) -> bool {
         matches!(self, PartError::Headers { .. }) && !self.is_later()
     }
 
-    /// Whether a later program wrote the file: it is not damaged, and must never be overwritten.
+    /// True if a later version of the program wrote the file: it is intact, and must never be overwritten.
     pub fn is_later(&self) -> bool {
         matches!(self, PartError::Headers { head, trailer } if head.is_later() || trailer.is_later())
     }
 
-    /// Whether it is not known what is in the file, although its medium is sound: a later program wrote it, or this process lacks the rights, memory or
-    /// descriptors to read it. To count it as missing would call files lost that are not.
-    pub fn is_unknown(&self) -> bool {
+    /// True if the content is unknown although the medium is intact: a later version wrote it, or this process lacks
+    /// permission, memory or descriptors. Counting it as missing would report files as lost that are not.
+    pub fn is_inconclusive(&self) -> bool {
         use rustix::io::Errno;
         let PartError::Io(error) = self else { return self.is_later() };
         let limits = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::ACCESS, Errno::PERM];
         limits.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
     }
 
-    /// Whether there is a redundancy file that cannot be read now: an error of the medium, of rights, of limits. What is in it is not known, so it must
-    /// not be overwritten. Something else in its place (a directory, a link) is no redundancy file.
+    /// True if there is a redundancy file that is unreadable now (medium, permissions, limits). Its content is unknown,
+    /// so it must not be overwritten. An obstacle at its path (a directory, a link) is no redundancy file.
     pub fn is_unreadable(&self) -> bool {
         use io::ErrorKind::{InvalidFilename, InvalidInput, IsADirectory, NotADirectory};
         let PartError::Io(error) = self else { return false };
@@ -99,85 +99,87 @@ impl PartError {
     }
 }
 
-/// A redundancy file that is there, and of which nobody can say now what is in it.
+/// A redundancy file whose content cannot be determined now.
 #[derive(Debug, thiserror::Error)]
 #[error("its redundancy {}: {source}", Shown::path(.path))]
-pub struct Unknown {
-    /// Where it is.
+pub struct InconclusivePart {
+    /// Path.
     pub path: std::path::PathBuf,
-    /// What is wrong.
+    /// Error.
     pub source: Box<PartError>,
 }
 
 /// What a redundancy file is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Purpose {
+enum OpenMode {
     Read,
-    /// Without waiting for who updates it.
-    ReadAtOnce,
-    /// Readers and other writers wait meanwhile.
+    /// Fails if it is being updated.
+    TryRead,
+    /// Excludes readers and other writers.
     Update,
 }
 
 impl PartPath {
-    /// Why what is there must not be removed or replaced: a later program wrote it, or it cannot be read now, so that it may be of a file that is elsewhere.
-    pub(crate) fn must_stay(&self, coders: &Coders) -> Option<Unknown> {
+    /// Why a file must not be removed or replaced: a later version of the program wrote it, or it is unreadable and may
+    /// belong to another file.
+    pub(crate) fn reason_to_keep(&self, coders: &Coders) -> Option<InconclusivePart> {
         match self.open(coders) {
             Err(source) if source.is_later() || source.is_unreadable() => {
-                Some(Unknown { path: self.tree.shown(&self.path), source: Box::new(source) })
+                Some(InconclusivePart { path: self.tree.shown(&self.path), source: Box::new(source) })
             }
             _ => None,
         }
     }
 
-    /// Opens what is there, for reading. What is damaged, or is no redundancy file, counts as nothing; what is not known is an error.
+    /// Opens a file for reading. A damaged or invalid file counts as absent; one of unknown content is an error.
     ///
     /// # Errors
-    /// See [`PartError::is_unknown`].
-    pub fn open_known(&self, coders: &Coders) -> Result<Option<Part>, Unknown> {
+    /// See [`PartError::is_inconclusive`].
+    pub fn open_conclusive(&self, coders: &Coders) -> Result<Option<Part>, InconclusivePart> {
         match self.open(coders) {
-            Err(source) if source.is_unknown() => {
-                Err(Unknown { path: self.tree.shown(&self.path), source: Box::new(source) })
+            Err(source) if source.is_inconclusive() => {
+                Err(InconclusivePart { path: self.tree.shown(&self.path), source: Box::new(source) })
             }
             opened => Ok(opened.unwrap_or_default()),
         }
     }
 
-    /// Whether both are the same place of the same tree.
+    /// True if both are the same path of the same tree.
     pub fn is(&self, other: &PartPath) -> bool {
         self.path == other.path && self.tree.path() == other.tree.path()
     }
 
-    /// Opens what is there, for reading; nothing if nothing is there.
+    /// Opens a file for reading; none if it does not exist.
     ///
     /// # Errors
     /// See [`PartError`].
     pub fn open(&self, coders: &Coders) -> Result<Option<Part>, PartError> {
-        self.open_as(coders, Purpose::Read)
+        self.open_as(coders, OpenMode::Read)
     }
 
-    /// Opens what is there, for reading, unless someone is about to update it.
+    /// Opens a file for reading, unless it is being updated.
     ///
     /// # Errors
-    /// See [`PartError`]; someone is.
-    pub(crate) fn open_at_once(&self, coders: &Coders) -> Result<Option<Part>, PartError> {
-        self.open_as(coders, Purpose::ReadAtOnce)
+    /// See [`PartError`]; it is being updated.
+    pub(crate) fn try_open(&self, coders: &Coders) -> Result<Option<Part>, PartError> {
+        self.open_as(coders, OpenMode::TryRead)
     }
 
-    /// Opens what is there, for reading, unless it is just being updated and of a version that is of no use: whoever makes redundancy
-    /// of a file that was written holds what there was of it for as long as that takes.
+    /// Opens a file for reading, unless it is being updated and its version is not useful: encoding a changed file
+    /// locks its old redundancy for the whole time.
     ///
     /// # Errors
-    /// See [`PartError`]; it is of no use.
-    pub(crate) fn open_if_of_use(
+    /// See [`PartError`]; the version is not useful.
+    pub(crate) fn open_if_useful(
         &self,
         coders: &Coders,
         is_of_use: impl Fn(&Header) -> bool,
     ) -> Result<Option<Part>, PartError> {
-        match self.open_at_once(coders) {
+        match self.try_open(coders) {
             Err(PartError::Io(busy)) if busy.kind() == io::ErrorKind::WouldBlock => {
                 let Some(file) = absent_is_none(self.tree.read(&self.path))? else { return Ok(None) };
-                // Headers are written at the end, so until then they are those of the version before. Who finds them torn does not wait long.
+                // Headers are written last, so until then they are those of the previous version. Torn headers mean
+                // that the update is almost done.
                 match head(&file, coders)? {
                     Ok((header, _)) if !is_of_use(&header) => Err(busy.into()),
                     _ => self.open(coders),
@@ -187,24 +189,24 @@ impl PartPath {
         }
     }
 
-    /// Opens what is there to update it; readers and other writers wait meanwhile.
+    /// Opens a file for an update; readers and other writers wait meanwhile.
     ///
     /// # Errors
     /// See [`PartError`].
     pub fn open_to_update(&self, coders: &Coders) -> Result<Option<Part>, PartError> {
-        self.open_as(coders, Purpose::Update)
+        self.open_as(coders, OpenMode::Update)
     }
 
-    fn open_as(&self, coders: &Coders, purpose: Purpose) -> Result<Option<Part>, PartError> {
-        let open = || match purpose {
-            Purpose::Update => self.tree.write(&self.path),
-            Purpose::Read | Purpose::ReadAtOnce => self.tree.read(&self.path),
+    fn open_as(&self, coders: &Coders, mode: OpenMode) -> Result<Option<Part>, PartError> {
+        let open = || match mode {
+            OpenMode::Update => self.tree.write(&self.path),
+            OpenMode::Read | OpenMode::TryRead => self.tree.read(&self.path),
         };
         let Some(mut file) = absent_is_none(open())? else { return Ok(None) };
-        let file = match purpose {
-            Purpose::Update => loop {
+        let file = match mode {
+            OpenMode::Update => loop {
                 let locked = Lockable::exclusive(file)?;
-                // It may have gone along with its file while we waited.
+                // It may have been removed along with its file during the wait.
                 let here = self.tree.find(&self.path)?.map(|it| (it.device, it.inode));
                 let stat = stat_of(&locked)?;
                 if here == Some((stat.device, stat.inode)) {
@@ -213,18 +215,18 @@ impl PartPath {
                 let Some(another) = absent_is_none(open())? else { return Ok(None) };
                 file = another;
             },
-            Purpose::Read => Lockable::shared(file)?,
-            Purpose::ReadAtOnce => {
+            OpenMode::Read => Lockable::shared(file)?,
+            OpenMode::TryRead => {
                 let file = Lockable::from(file);
                 file.try_lock_shared().map_err(io::Error::from)?;
                 file
             }
         };
         let part = self.read_headers(file, coders)?;
-        // Whoever began an update and died left its writes behind.
-        match redo::left_over(self, &part.header)? {
+        // A writer that died during an update has left its writes behind.
+        match redo::is_pending(self, &part.header)? {
             false => Ok(Some(part)),
-            true if purpose == Purpose::ReadAtOnce => {
+            true if mode == OpenMode::TryRead => {
                 Err(io::Error::new(io::ErrorKind::WouldBlock, "an update has to be finished first").into())
             }
             true => {
@@ -232,14 +234,15 @@ impl PartPath {
                 drop(part);
                 let file = Lockable::exclusive(self.tree.write(&self.path)?)?;
                 redo::finish(self, &file, &header)?;
-                match purpose {
-                    Purpose::Update => {}
-                    Purpose::Read | Purpose::ReadAtOnce => {
+                match mode {
+                    OpenMode::Update => {}
+                    OpenMode::Read | OpenMode::TryRead => {
                         file.unlock()?;
                         file.lock_shared()?;
                     }
                 }
-                // A writer that comes between leaves another update behind at most if it dies there: the next opener finishes that.
+                // A writer in between may leave another update behind if it dies; the next process to open the file
+                // completes it.
                 self.read_headers(file, coders).map(Some)
             }
         }
@@ -264,14 +267,14 @@ impl PartPath {
     }
 }
 
-type Found = Result<(Header, usize), HeaderError>;
+type HeaderResult = Result<(Header, usize), HeaderError>;
 
-pub(crate) fn decode(bytes: &[u8], coders: &Coders) -> Found {
+pub(crate) fn decode(bytes: &[u8], coders: &Coders) -> HeaderResult {
     let code = |identity: &str| {
         if let Some(coder) = coders.known(identity) {
             return Ok(coder.code().clone());
         }
-        // Before it is made ready: that takes time and memory in proportion to k × m.
+        // Checked before the code is prepared, which takes time and memory in proportion to k × m.
         let blocks = identity.parse::<Code>().map(|code| code.blocks()).map_err(|error| error.to_string())?;
         if blocks > MAX_COLUMNS {
             return Err(format!("it has {blocks} columns, more than {MAX_COLUMNS}"));
@@ -281,10 +284,10 @@ pub(crate) fn decode(bytes: &[u8], coders: &Coders) -> Found {
     Header::decode(bytes, code).map(|header| (header, bytes.len()))
 }
 
-/// Most headers fit in this, so that one read is enough.
+/// Most headers fit, so that one read is enough.
 const USUAL_HEADER: usize = 512;
 
-fn head(file: &File, coders: &Coders) -> io::Result<Found> {
+fn head(file: &File, coders: &Coders) -> io::Result<HeaderResult> {
     let mut bytes = vec![0; USUAL_HEADER];
     let got = read_up_to(file, &mut bytes, 0)?;
     let length = match Header::length(&bytes[..got]) {
@@ -301,7 +304,7 @@ fn head(file: &File, coders: &Coders) -> io::Result<Found> {
     Ok(decode(&bytes[..length], coders))
 }
 
-fn trailer(file: &File, coders: &Coders) -> io::Result<Found> {
+fn trailer(file: &File, coders: &Coders) -> io::Result<HeaderResult> {
     let size = stat_of(file)?.size;
     if size < HEADER_UNIT as u64 {
         return Ok(Err(HeaderError::Short));
@@ -336,8 +339,8 @@ pub fn read_up_to(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usi
 }
 
 impl Part {
-    /// Reads the frames of some stripes: stripe after stripe, in each the frames of all columns. What the file no longer has is zeros, which no
-    /// frame consists of.
+    /// Reads the frames of some stripes: stripe by stripe, in each the frames of all columns. Missing parts of the file
+    /// are zeros, which no valid frame consists of.
     ///
     /// # Errors
     /// I/O errors.
@@ -365,7 +368,8 @@ impl Part {
         Ok(())
     }
 
-    /// Looks at the second header as well, and whether it lies where records end: a first header alone ends like a whole file.
+    /// Checks the second header, and that it lies where the records end: a first header alone looks like a complete
+    /// file.
     ///
     /// # Errors
     /// I/O errors.
@@ -380,25 +384,25 @@ impl Part {
         Ok(())
     }
 
-    /// Forgets what the system keeps of it in memory.
+    /// Drops the file from the page cache.
     pub fn drop_cache(&self) {
-        // Only advice: what is not forgotten is read from memory.
+        // Advice only: what is not dropped is read from memory.
         let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
     }
 
-    /// Whether at least half of what its header speaks of is there: in it, or in a file of `size` bytes. Otherwise the header
-    /// speaks of another world, and looking at every stripe of that would never end.
+    /// True if at least half of the data described by the header exists: in this file, or in a file of `size` bytes.
+    /// Otherwise the header is bogus, and examining every stripe would never end.
     pub fn is_plausible(&self, size: u64) -> bool {
         let there = stat_of(&self.file).map_or(0, |stat| stat.size);
         there >= self.records.file() / 2 || size >= self.header.generation.size / 2
     }
 
-    /// The redundancy columns that are in it, counted from 0.
+    /// Redundancy columns in this file, counted from 0.
     pub fn columns(&self) -> std::ops::Range<usize> {
         self.header.first..self.header.first + self.header.columns
     }
 
-    /// Bytes the header takes.
+    /// Length of the header.
     pub fn header_bytes(&self) -> usize {
         self.records.header_bytes() as usize
     }

@@ -3,9 +3,9 @@
 use crate::catalogue::{CatalogueError, Class, Counts, Entry, Piece, Problem, State};
 use crate::degraded;
 use crate::displaced;
-use crate::missing::{Missing, lose, regain, remains};
+use crate::missing::{UnavailableTargets, apply_losses, remaining_columns, restore_if_complete};
 use crate::monitor::status::WIDE;
-use crate::promises::{self, Kept, Mode};
+use crate::promises::{self, Mode, VaultPromise};
 use crate::protect::scan;
 use crate::replaced;
 use crate::run::RunContext;
@@ -136,7 +136,7 @@ pub fn status(
         displaced: set_aside(vault).ok(),
         replaced: replaced::runs(&vault.repository).ok(),
     };
-    let missing = Missing::of(&status.targets);
+    let missing = UnavailableTargets::of(&status.targets);
     // Classes of files that have nothing as they are now, if there are any.
     let is_there = |class: &Class| status.seen.as_ref().is_some_and(|seen| seen.changes.of(*class).0 > 0);
     let changed: Vec<Class> = [Class::Changed, Class::Removed].into_iter().filter(is_there).collect();
@@ -156,10 +156,10 @@ pub fn status(
             let (known, mut entry) =
                 if may_be_another { of_its_file(vault, &path, known, entry)? } else { (known, entry) };
             if by_identity && entry.state == State::Degraded && catalogue.problems(&known)?.is_empty() {
-                regain(vault, &path, &mut entry);
+                restore_if_complete(vault, &path, &mut entry);
             }
-            if !missing.uncounted.is_empty() {
-                lose(vault, &path, &missing, &mut entry);
+            if !missing.untrusted.is_empty() {
+                apply_losses(vault, &path, &missing, &mut entry);
             }
             status.count(&entry, is_current);
             if let Some(verified) = due.since(&path, &entry) {
@@ -192,7 +192,7 @@ pub fn status(
 
 impl Status {
     /// Which losses the vault survives now, by its codes, what is left of the redundancy of its files, and where names are.
-    pub fn promises(&self, vault: &Vault) -> Vec<Kept> {
+    pub fn promises(&self, vault: &Vault) -> Vec<VaultPromise> {
         let is_one_disk = || match &self.targets[..] {
             [data, redundancy] => data.domain == redundancy.domain,
             _ => true,
@@ -212,7 +212,7 @@ impl Status {
         let names = self.mirrors.as_ref().map(|mirrors| mirrors.current.saturating_sub(1));
         let left =
             names.into_iter().chain(self.least.filter(|_| names.is_some()).map(|least| least as usize)).min();
-        promises::kept(mode, &codes, &self.targets, left)
+        promises::vault_promises(mode, &codes, &self.targets, left)
     }
 }
 
@@ -305,7 +305,7 @@ impl Status {
         &mut self,
         vault: &Vault,
         below: &[u8],
-        missing: &Missing,
+        missing: &UnavailableTargets,
         names: usize,
     ) -> Result<(), CatalogueError> {
         let Some(pool) = vault.pool.as_ref().filter(|_| !missing.offline.is_empty()) else { return Ok(()) };
@@ -317,7 +317,9 @@ impl Status {
                     }
                     // A name more of a file that is protected has the redundancy of that file.
                     let code = format!("{}+{}", pool.config().stripe, vault.default_code.m());
-                    let Some(left) = remains(vault, &change.path, &code, &missing.offline) else { continue };
+                    let Some(left) = remaining_columns(vault, &change.path, &code, &missing.offline) else {
+                        continue;
+                    };
                     let spare = left.redundancy.checked_sub(left.data_gone);
                     let state = match spare {
                         None => State::Lost,

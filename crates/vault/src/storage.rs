@@ -4,6 +4,7 @@
 //! placed. It knows which files share a failure domain, but no codes, policies or file states. Missing bytes are
 //! reported as [`Fault`], so that a reader can reconstruct them instead of failing.
 
+#[cfg(feature = "testing")]
 pub mod conformance;
 pub mod deadline_io;
 pub mod plain;
@@ -52,7 +53,7 @@ pub enum TargetState {
 
 impl TargetState {
     /// True if the content of the target is valid.
-    pub fn counts(self) -> bool {
+    pub fn has_valid_content(self) -> bool {
         matches!(self, TargetState::Online | TargetState::Retired)
     }
 }
@@ -213,7 +214,7 @@ pub trait Content: Send + Sync + Debug {
     /// Maps the pieces that `run` has in its first `columns` columns into `window`, if they are in the page cache and
     /// reading would only copy them. Returns false if they are not, or if a piece is incomplete; the caller reads them
     /// then.
-    fn show(&self, _run: &Run, _columns: usize, _window: &mut Window) -> bool {
+    fn map_columns(&self, _run: &Run, _columns: usize, _window: &mut Window) -> bool {
         false
     }
 

@@ -18,7 +18,8 @@ pub use settings::{Kind, Location, Settings};
 
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::catalogue_rebuild::RebuildError;
-use crate::changelog::server::{remember, without_password};
+use crate::changelog::remember_password;
+use crate::changelog::server::without_password;
 use crate::changelog::{self, Absent, Changelog, Embedded, Server};
 use crate::coder::Coders;
 use crate::policy::{Policy, PolicyError};
@@ -210,7 +211,7 @@ impl Vault {
     pub fn create(location: &Location, changelog: Option<&str>, clock: Clock) -> Result<Vault, VaultError> {
         let repository = &location.repository;
         // Settings have the address without its password.
-        changelog.into_iter().for_each(remember);
+        changelog.into_iter().for_each(remember_password);
         let is_begun = repository.join(settings::FILE).exists();
         if !is_begun && *repository == location.root.join(OWN) && repository.is_symlink() {
             let why = "it is a symbolic link: --repository names one that lies elsewhere".to_owned();

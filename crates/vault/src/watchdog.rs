@@ -1,96 +1,98 @@
-//! What to do about targets that are gone: a decision, made from what was seen and when. Nothing is read or done here.
+//! Watchdog of the targets of a pool: decides what to do about lost targets, from observations over time. It performs
+//! no I/O.
 //!
-//! A target that does not answer is noticed at once. It may come back: a cable, a reboot. Only after a delay it is given up and
-//! rebuilt. If many are gone at once, something else is the matter (a controller, a power supply, the wrong machine), and moving
-//! terabytes about would make it worse: then a person is asked. The answer is bound to the very set of targets that was shown.
+//! An unreachable target is reported at once, but it may return (a cable, a reboot), so it is given up and rebuilt only
+//! after a delay. If many targets disappear together, the cause is probably elsewhere (a controller, a power supply,
+//! the wrong machine), and moving terabytes would do harm: then the user must confirm. The confirmation is bound to the
+//! exact set of targets that was shown.
 
 use crate::world::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// When to act.
+/// Thresholds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// How long a target may be gone before it is given up.
+    /// Time for which a target may be unreachable before it is given up.
     pub delay: Nanos,
-    /// m: so many targets may be gone at once without a question.
+    /// Number of targets (m) that may be lost at once without confirmation.
     pub redundancy: usize,
-    /// The share of all targets, in percent, that may be gone at once without a question.
+    /// Share of all targets, in percent, that may be lost at once without confirmation.
     pub share: u8,
 }
 
-/// How a target looks now.
+/// Presence of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sight {
-    /// It answers, and what is on it counts.
+pub enum TargetPresence {
+    /// Reachable, with valid content.
     Present,
-    /// It does not answer.
+    /// Unreachable.
     Gone,
-    /// It does not answer and was given up, and files still miss what it had.
+    /// Unreachable and given up; files still miss its columns.
     GivenUp,
-    /// It does not answer and was given up, and no file misses it any more.
+    /// Unreachable and given up; no file misses its columns any more.
     Replaced,
-    /// It answers again after it was given up or missed changes.
-    Back,
+    /// Reachable again after it was given up or missed changes.
+    Returned,
 }
 
 /// What to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// All is well, or everything that can be done was.
+    /// Nothing.
     Nothing,
-    /// Targets are gone; they are given up at the time that is said unless they come back.
+    /// Targets are unreachable, and are given up at the given time unless they return.
     Notice {
-        /// Which.
+        /// Targets.
         gone: Vec<String>,
-        /// When the first of them is given up.
+        /// Time at which the first of them is given up.
         until: Nanos,
     },
-    /// Give these targets up, and make anew what they had.
+    /// Give up these targets, and reconstruct their columns.
     Rebuild {
-        /// Which.
+        /// Targets.
         targets: Vec<String>,
     },
-    /// Too many are gone for a machine to decide.
+    /// Too many targets are lost: the user must confirm.
     Ask {
-        /// All that are gone.
+        /// All lost targets.
         gone: Vec<String>,
-        /// What a person has to agree to.
+        /// Digest to confirm.
         agreement: String,
-        /// Why.
+        /// Reason.
         why: TooMany,
     },
-    /// Verify what is on targets that came back.
+    /// Verify the content of returned targets.
     Reconcile {
-        /// Which.
+        /// Targets.
         targets: Vec<String>,
     },
 }
 
-/// Why a person is asked.
+/// Why the user must confirm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TooMany {
-    /// More are gone than there are redundancy columns.
-    #[error("{gone} targets are gone, and files have redundancy for {redundancy}")]
+    /// More targets are lost than there are redundancy columns.
+    #[error("{gone} targets are lost, and files have redundancy for {redundancy}")]
     Redundancy {
-        /// How many.
+        /// Lost targets.
         gone: usize,
         /// m.
         redundancy: usize,
     },
-    /// A large share of all is gone.
-    #[error("{gone} of {all} targets are gone, more than {share} percent")]
+    /// A large share of all targets is lost.
+    #[error("{gone} of {all} targets are lost, more than {share} percent")]
     Share {
-        /// How many.
+        /// Lost targets.
         gone: usize,
-        /// Of how many.
+        /// All targets.
         all: usize,
-        /// The share that needs no question.
+        /// Share that needs no confirmation, in percent.
         share: u8,
     },
 }
 
 impl Policy {
-    /// Whether so many of all targets are gone that a person has to be asked.
+    /// Whether so many targets are lost that the user must confirm.
     pub fn too_many(&self, gone: usize, all: usize) -> Option<TooMany> {
         if gone > self.redundancy {
             return Some(TooMany::Redundancy { gone, redundancy: self.redundancy });
@@ -100,8 +102,8 @@ impl Policy {
     }
 }
 
-/// What a person agrees to: a short digest of the pool's identity and the names of the targets that are gone. Another target
-/// gone is another digest.
+/// Digest that the user confirms: of the pool's identity and the names of the lost targets. Any other set has another
+/// digest.
 pub fn agreement<'a>(pool: &str, gone: impl IntoIterator<Item = &'a str>) -> String {
     let gone: BTreeSet<&str> = gone.into_iter().collect();
     let mut hasher = blake3::Hasher::new();
@@ -112,7 +114,7 @@ pub fn agreement<'a>(pool: &str, gone: impl IntoIterator<Item = &'a str>) -> Str
     hasher.finalize().to_hex()[..12].to_owned()
 }
 
-/// Watches the targets of one pool. It remembers since when each is gone, and what a person agreed to.
+/// Watchdog of one pool. Remembers since when each target is unreachable, and the user's confirmation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watchdog {
     pool: String,
@@ -127,20 +129,21 @@ impl Watchdog {
         Watchdog { pool: pool.to_owned(), policy, gone_since: BTreeMap::new(), agreed: None }
     }
 
-    /// A person agreed to what [`Decision::Ask`] showed.
+    /// Records the user's confirmation of [`Decision::Ask`].
     pub fn agree(&mut self, agreement: &str) {
         self.agreed = Some(agreement.to_owned());
     }
 
-    /// What to do, given how all targets look at `now`. Retired targets are not among them.
-    pub fn look(&mut self, now: Nanos, targets: &[(String, Sight)]) -> Decision {
-        let of = |wanted: Sight| -> Vec<String> {
-            targets.iter().filter(|(_, sight)| *sight == wanted).map(|(name, _)| name.clone()).collect()
+    /// Decides at time `now`, given the presence of all targets except retired ones.
+    pub fn decide(&mut self, now: Nanos, targets: &[(String, TargetPresence)]) -> Decision {
+        let of = |wanted: TargetPresence| -> Vec<String> {
+            targets.iter().filter(|(_, presence)| *presence == wanted).map(|(name, _)| name.clone()).collect()
         };
-        let (gone, given_up, back) = (of(Sight::Gone), of(Sight::GivenUp), of(Sight::Back));
+        let (gone, given_up, back) =
+            (of(TargetPresence::Gone), of(TargetPresence::GivenUp), of(TargetPresence::Returned));
         self.gone_since.retain(|name, _| gone.contains(name));
         for name in &gone {
-            // A clock that was set back must not shorten the delay, nor make it endless.
+            // A clock that was set back must neither shorten nor extend the delay.
             let since = self.gone_since.entry(name.clone()).or_insert(now);
             *since = (*since).min(now);
         }
@@ -158,7 +161,7 @@ impl Watchdog {
                 _ => Decision::Rebuild { targets: due },
             };
         }
-        // Who is back may have just what is missing elsewhere.
+        // Returned targets may have columns that others lost.
         if !back.is_empty() {
             return Decision::Reconcile { targets: back };
         }

@@ -2,7 +2,7 @@
 
 use crate::catalogue::CatalogueError;
 use crate::catalogue_rebuild::{RebuildError, walk_files};
-use crate::missing::{Remains, remains};
+use crate::missing::{RemainingColumns, remaining_columns};
 use crate::run::{Progress, RunContext};
 use crate::storage::TargetState;
 use crate::tree::is_below;
@@ -48,8 +48,8 @@ pub fn what_if(
     let mut answer = WhatIf { namespace_lost, ..WhatIf::default() };
     let mut ask = |path: &[u8], code: &str, size: Option<u64>| {
         (context.progress)(Progress::Done(1, 0));
-        match (remains(vault, path, code, &gone), size) {
-            (Some(remains), Some(size)) => answer.count(path, &remains, size, names),
+        match (remaining_columns(vault, path, code, &gone), size) {
+            (Some(remaining_columns), Some(size)) => answer.count(path, &remaining_columns, size, names),
             _ => answer.unknown += 1,
         }
     };
@@ -73,15 +73,15 @@ pub fn what_if(
 }
 
 impl WhatIf {
-    fn count(&mut self, path: &[u8], remains: &Remains, size: u64, names: usize) {
-        let amount = match remains.data_gone {
-            gone if self.namespace_lost || gone > remains.redundancy => {
+    fn count(&mut self, path: &[u8], remaining_columns: &RemainingColumns, size: u64, names: usize) {
+        let amount = match remaining_columns.data_gone {
+            gone if self.namespace_lost || gone > remaining_columns.redundancy => {
                 if self.names.len() < names {
                     self.names.push(path.to_vec());
                 }
                 &mut self.lost
             }
-            0 if remains.redundancy == remains.redundancy_now => &mut self.unaffected,
+            0 if remaining_columns.redundancy == remaining_columns.redundancy_now => &mut self.unaffected,
             0 => &mut self.exposed,
             _ => &mut self.degraded,
         };

@@ -27,12 +27,12 @@ pub use scope::Scanned;
 pub(crate) use scope::WORD_COMES;
 
 use crate::catalogue::{Catalogue, CatalogueError};
-use crate::changelog::{self, Changelog, Claim, Kind, Refusal, WorkerId};
+use crate::changelog::{self, Changelog, Claim, Kind, Refusal, Summary, WorkerId};
 use crate::coder::Coders;
 use crate::displaced::Found;
 use crate::encode::{EncodeError, EncodeOptions, Encoded, Encoder, Flushed, sync_names};
 use crate::policy::{Policy, Treatment};
-use crate::redundancy::Unknown;
+use crate::redundancy::InconclusivePart;
 use crate::redundancy::fence::is_superseded;
 use crate::storage::Storage;
 use crate::world::{Clock, Nanos, SECOND};
@@ -81,7 +81,7 @@ pub enum WorkError {
     },
     /// Redundancy of a file that is gone must not be removed. The rest goes on.
     #[error("{0}: it is left as it is")]
-    Left(Unknown),
+    Left(InconclusivePart),
 }
 
 /// One worker process.
@@ -163,7 +163,11 @@ impl Worker<'_> {
             recover(self.storage, self.coders, catalogue).map_err(|source| self.repository_error(source))?;
         }
         while !(self.stopped)() {
-            let pending = self.changelog.pending()?;
+            // Counting reads all that is pending, so it is done only while others work.
+            let pending = match self.changelog.has_claims()? {
+                true => self.changelog.pending()?,
+                false => Summary::default(),
+            };
             let limit =
                 pace.limit(self.threads, pending.entries().saturating_sub(pending.claimed), pending.claimed);
             let claimed_at = self.clock.now();
@@ -180,7 +184,7 @@ impl Worker<'_> {
                 let given_back =
                     leases.during(|| self.batch(claims, catalogue, &leases, &budget, &mut done))?;
                 pace.took(count - given_back, budget.used());
-            } else if self.changelog.bury(&is_dead)? == 0 {
+            } else if self.changelog.expire_dead_workers(&is_dead)? == 0 {
                 break;
             }
         }
@@ -232,7 +236,8 @@ impl Worker<'_> {
         // a circle, so all of it is taken away before any of it gets a new name.
         let jobs = || small.iter().chain(large.iter().map(|(_, job)| job));
         jobs().for_each(|job| self.take_away(job));
-        let may_move: Vec<bool> = jobs().map(|job| self.may_move(job)).collect();
+        let keeping = self.keeping();
+        let may_move: Vec<bool> = jobs().map(|job| self.may_move(job, &keeping)).collect();
         let moves = may_move.contains(&true);
         if let Some(catalogue) = catalogue {
             let moving = jobs().zip(&may_move).filter(|(_, may_move)| **may_move);
@@ -366,7 +371,7 @@ impl Worker<'_> {
                 }
                 Some(Err(EncodeError::Gone)) | None => finished.push((job.claim, moved, None, None)),
                 Some(Err(error)) => {
-                    let again = error.is_passing() && claim.entry.attempts < TRIES;
+                    let again = error.is_transient() && claim.entry.attempts < TRIES;
                     self.undo_move(claim, moved)?;
                     self.fail(claim, &error.to_string(), again, done)?;
                 }
@@ -384,7 +389,7 @@ impl Worker<'_> {
             // file was moved on.
             if !ours {
                 self.undo_move(&claim, moved)?;
-                heard(self.changelog.release(&claim, self.clock.now(), self.clock.now()))?;
+                ignore_refused(self.changelog.release(&claim, self.clock.now(), self.clock.now()))?;
                 continue;
             }
             let settled = match encoded {
@@ -395,7 +400,11 @@ impl Worker<'_> {
                         // It is due once more, if it is still ours: the file may have changed since.
                         Err(error) if is_superseded(&error) => {
                             self.undo_move(&claim, moved)?;
-                            heard(self.changelog.release(&claim, self.clock.now(), self.clock.now()))?;
+                            ignore_refused(self.changelog.release(
+                                &claim,
+                                self.clock.now(),
+                                self.clock.now(),
+                            ))?;
                             None
                         }
                         Err(error) => {
@@ -427,9 +436,7 @@ impl Worker<'_> {
         sync_names(published).map_err(|source| self.repository_error(source))?;
         if let Some(catalogue) = catalogue {
             self.note_links(&completed, catalogue, done)?;
-            catalogue.together(|| {
-                completed.iter().try_for_each(|completed| self.catalogue_result(catalogue, completed))
-            })?;
+            self.catalogue_results(catalogue, &completed)?;
         }
         // A claim that is refused now stays due, and whoever has it does it once more.
         let claims: Vec<&Claim> = completed.iter().map(|it| &it.claim).collect();
@@ -480,7 +487,7 @@ impl Worker<'_> {
         let released = self.changelog.release(claim, retry_at, now);
         // What was recorded of a file that was moved or deleted meanwhile sees to it, and nothing has failed.
         let overtaken = is_overtaken(&released);
-        heard(released)?;
+        ignore_refused(released)?;
         if !again && !overtaken {
             done.failures += 1;
             if done.failed.len() < MAX_LISTED {
@@ -496,8 +503,8 @@ fn is_overtaken<T>(answer: &changelog::Result<T>) -> bool {
     matches!(answer, Err(changelog::Error::Refused { why: Refusal::Overtaken, .. }))
 }
 
-/// A claim that is not ours any more is no reason to stop: whoever has it sees to it.
-fn heard(answer: changelog::Result<()>) -> changelog::Result<()> {
+/// Treats a refused claim as success: another worker has it.
+fn ignore_refused(answer: changelog::Result<()>) -> changelog::Result<()> {
     match answer {
         Err(changelog::Error::Refused { .. }) => Ok(()),
         answer => answer,

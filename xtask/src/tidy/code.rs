@@ -109,7 +109,7 @@ pub(super) fn kernel_table(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// True for `static X: &[Row]`, `pub const X: [Row; 3]`; false for a function that returns rows.
+/// True for `static X: &[KernelSet]`, `pub const X: [KernelSet; 3]`; false for a function that returns rows.
 fn defines_rows(code: &str) -> bool {
     let mut first = code.split_whitespace().take(2);
     let rows = [format!("[{KERNEL_ROW}]"), format!("[{KERNEL_ROW};")];
@@ -218,10 +218,10 @@ mod tests {
     #[test]
     fn the_kernel_table_exists_once() {
         let home = KERNEL_TABLE;
-        let table = "static TABLE: &[Row] = &[\n    row(),\n];\npub fn rows() -> &'static [Row] {\n";
+        let table = "static TABLE: &[KernelSet] = &[\n    kernel_set(),\n];\npub fn rows() -> &'static [KernelSet] {\n";
         assert!(places(kernel_table, &[(home, table)]).is_empty());
-        assert_eq!(places(kernel_table, &[(home, "// static T: &[Row]")]), [format!("{home}:1")]);
-        let second = "//! Ours.\npub const OURS: [Row; 2] = [a(), b()];\n";
+        assert_eq!(places(kernel_table, &[(home, "// static T: &[KernelSet]")]), [format!("{home}:1")]);
+        let second = "//! Ours.\npub const OURS: [KernelSet; 2] = [a(), b()];\n";
         assert_eq!(places(kernel_table, &[(home, table), ("a.rs", second)]), ["a.rs:2"]);
         assert_eq!(places(kernel_table, &[(home, &table.repeat(2))]), [format!("{home}:5")]);
     }

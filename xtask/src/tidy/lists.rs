@@ -78,9 +78,9 @@ pub(super) const CLOCK_ROOMS: &[&str] = &[
     "crates/testkit/src/waiting.rs",
 ];
 
-/// The file with the one list of kernels, and the type of its rows.
+/// The file with the one list of kernels, and the type of its entries.
 pub(super) const KERNEL_TABLE: &str = "crates/engine/src/kernel/table.rs";
-pub(super) const KERNEL_ROW: &str = "Row";
+pub(super) const KERNEL_ROW: &str = "KernelSet";
 
 /// Words that name no thing: what is in a file called so can only be found by opening it.
 pub(super) const EMPTY_NAMES: &[&str] = &["manager", "service", "helper", "util", "common"];

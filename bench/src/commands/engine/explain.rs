@@ -7,7 +7,7 @@ use gabion_bench::plot::Target;
 use gabion_engine::Code;
 use gabion_engine::kernel::{Backend, Stage};
 
-/// Compiles every plan that was asked for and says what became of it.
+/// Compiles every selected plan and prints the result.
 pub(super) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let target = args.plot.as_deref().map(Target::new).transpose()?;
     let rows = args.rows()?;
@@ -29,7 +29,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Outcome> {
     Ok(Outcome::Fine)
 }
 
-/// Operations with a plan of their own kind, unless told otherwise; a picture without codes has a range of them.
+/// The selected operations that have plans; a chart without --code has a range of shapes.
 fn cases(args: &Args) -> anyhow::Result<Vec<Case>> {
     let drawn = args.plot.is_some();
     let operations = match &args.operations[..] {
@@ -88,28 +88,29 @@ fn table(explained: &Explained) -> String {
     format!("{}\n{head}{rows}  {}\n", title(explained), fate(explained))
 }
 
-/// What becomes of the plan, in a line.
+/// The result for a plan, in a line.
 fn fate(explained: &Explained) -> String {
     let compilation = match &explained.outcome {
         Ok(compilation) => compilation,
         Err(why) => return format!("not compiled, the generic kernels serve: {why}"),
     };
-    let told = &compilation.told;
+    let explanation = &compilation.explanation;
     let micros = format!("compiled in {:.0} µs", 1e6 * compilation.seconds);
-    let Some(bytes) = told.code_bytes else {
+    let Some(bytes) = explanation.code_bytes else {
         return format!("no code for this kernel, steps are interpreted; {micros}");
     };
-    let columns = match told.columns {
+    let columns = match explanation.columns {
         1 => "1 register".to_owned(),
         columns => format!("{columns} registers"),
     };
-    let turn = format!("{columns} of {} bytes a turn", told.register_bytes);
-    format!("{bytes} bytes of code, {turn}; estimated {:.1} cycles a register; {micros}", told.cycles)
+    let turn = format!("{columns} of {} bytes a turn", explanation.register_bytes);
+    format!("{bytes} bytes of code, {turn}; estimated {:.1} cycles a register; {micros}", explanation.cycles)
 }
 
-/// The machine code after a line that says whose it is.
+/// The machine code, after a line with the name of its plan.
 fn listing(explained: &Explained) -> String {
-    let code = explained.outcome.as_ref().ok().and_then(|compilation| compilation.told.assembly.as_deref());
+    let code =
+        explained.outcome.as_ref().ok().and_then(|compilation| compilation.explanation.assembly.as_deref());
     match code {
         Some(code) => format!("; {}\n{code}", title(explained)),
         None if explained.runs() == Runs::Steps => format!("; {}: no code, interpreted\n", title(explained)),

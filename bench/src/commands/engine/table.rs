@@ -1,8 +1,8 @@
-//! The table for people.
+//! Table of results.
 
 use gabion_bench::engine::{Case, Limit, Measurement};
 
-/// Columns as wide as the longest name of all cases, so that rows can be printed as they come.
+/// Widths of columns by the longest names of all cases, so that rows can be printed while the bench runs.
 pub(super) struct Table {
     names: usize,
 }
@@ -40,7 +40,7 @@ fn heading(limit: Limit) -> String {
     format!("of {}", limit.name())
 }
 
-/// Three digits that matter, whatever the size.
+/// Three significant digits.
 fn rate(value: f64) -> String {
     match value {
         100.0.. => format!("{value:.0}"),

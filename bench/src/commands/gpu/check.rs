@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// What a record says of a check.
+/// A check in a record.
 #[derive(Serialize)]
 struct Checked {
     bench: &'static str,
@@ -93,7 +93,7 @@ impl Args {
         }
     }
 
-    /// Runs the suite and prints every check; returns how many failed.
+    /// Runs the suite and prints every check. Returns the number of failures.
     fn checked(
         &self,
         device: &str,

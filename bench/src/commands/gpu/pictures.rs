@@ -1,10 +1,10 @@
-//! Data rates over k, drawn.
+//! Charts of data rates over k.
 
 use super::Args;
 use super::table::{Wish, compiled};
 use anyhow::Context;
 use gabion::exit::Outcome;
-use gabion_bench::gpu::{Asked, Effort, Line, Work, over_data_blocks, overall, raw};
+use gabion_bench::gpu::{Effort, KernelChoice, Line, Work, over_data_blocks, overall, raw};
 use gabion_bench::plot::Target;
 use gabion_gpu::measure::Measured;
 use std::path::Path;
@@ -22,7 +22,7 @@ impl Args {
         path: &Path,
     ) -> anyhow::Result<Outcome> {
         let target = Target::new(path)?;
-        let asked = self.asked().first().copied().unwrap_or(Asked::Fastest);
+        let asked = self.asked().first().copied().unwrap_or(KernelChoice::Fastest);
         let inputs: &[usize] = if self.quick { &QUICK_INPUTS } else { &INPUTS };
         let layout = if self.variant().is_some() { "" } else { ":packets=4096" };
         let mut wishes: Vec<Wish> = Vec::new();

@@ -4,7 +4,7 @@ use super::{Args, Transfer};
 use anyhow::Context;
 use gabion::exit::Outcome;
 use gabion_bench::gpu::{
-    Asked, Effort, Limits, Machine, Ready, Work, compile, limits, overall, raw, variants,
+    Effort, KernelChoice, Limits, Machine, Ready, Work, compile, limits, overall, raw, variants,
 };
 use gabion_engine::{Code, Layout, Plan};
 use gabion_gpu::GpuError;
@@ -31,8 +31,8 @@ pub(super) struct Case<D: Measured> {
     pub(super) kernels: Vec<Ready<D::Kernel>>,
 }
 
-/// What is to be compiled.
-pub(super) type Wish = (Work, Code, Vec<Asked>);
+/// A kernel to be compiled.
+pub(super) type Wish = (Work, Code, Vec<KernelChoice>);
 
 impl Args {
     pub(super) fn table<D: Measured>(
@@ -43,7 +43,8 @@ impl Args {
     ) -> anyhow::Result<Outcome> {
         let cases = compiled(device, self.wishes()?)?;
         let limits = self.limits(device, details, effort)?;
-        // A process's first large piece of device memory is slower than all later ones (docs/notes/gpu.md): one run that does not count.
+        // The first large allocation of device memory in a process is slower than later ones (docs/notes/gpu.md), so one
+        // run does not count.
         if let Some(Case { work, code, kernels }) = cases.first() {
             raw(*work, code, &kernels[..kernels.len().min(1)], limits, effort)?;
         }
@@ -71,7 +72,7 @@ impl Args {
         Ok(Outcome::Fine)
     }
 
-    /// Measured when everything is compiled, so that the device is as busy, and as warm, as in the cases.
+    /// Measured after everything is compiled, so that load and temperature of the device are those of the cases.
     pub(super) fn limits<D: Measured>(
         &self,
         device: &D,
@@ -118,14 +119,14 @@ impl Args {
         for code in self.codes()? {
             if self.tune {
                 for work in [Work::Encode, Work::Repair] {
-                    let cuts = variants(&work.plan(&code)?).into_iter().map(Asked::Tuned).collect();
+                    let cuts = variants(&work.plan(&code)?).into_iter().map(KernelChoice::Tuned).collect();
                     wishes.push((work, code.clone(), cuts));
                 }
                 continue;
             }
             let asked = self.asked();
             wishes.push((Work::Encode, code.clone(), asked.clone()));
-            // Kernels of fewer outputs are the same whichever blocks are lost.
+            // With fewer outputs, kernels are the same for any lost blocks.
             let repairs: &[Work] = match code.m() {
                 ..=8 => &[Work::Repair],
                 _ => &[Work::Repair, Work::RepairOfNeighbours, Work::RepairOfScattered],
@@ -136,13 +137,13 @@ impl Args {
     }
 }
 
-/// All cases with their kernels, compiled by as many threads as there are.
+/// All cases with their kernels, compiled on all threads.
 pub(super) fn compiled<D: Measured>(device: &D, wishes: Vec<Wish>) -> anyhow::Result<Vec<Case<D>>>
 where
     D::Kernel: Send,
 {
     let mut cases = Vec::new();
-    let mut wanted: Vec<(usize, Plan, Asked)> = Vec::new();
+    let mut wanted: Vec<(usize, Plan, KernelChoice)> = Vec::new();
     for (work, code, asked) in wishes {
         let plan = work.plan(&code)?;
         wanted.extend(asked.into_iter().map(|asked| (cases.len(), plan.clone(), asked)));

@@ -1,4 +1,4 @@
-//! What programs do to a directory, timed.
+//! Load on a directory, timed.
 
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
@@ -7,17 +7,17 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
 
-/// Programs read and write in pieces of this size, where nothing else is said.
+/// Bytes of one request, except for random reads and small files.
 const PIECE: usize = 1 << 20;
 
-/// The byte that a file has at an offset: cheap to make and to check.
+/// Content of a file at an offset: cheap to generate and to check.
 fn pattern(file: usize, piece: &mut [u8], offset: u64) {
     for (at, word) in piece.chunks_exact_mut(8).enumerate() {
         word.copy_from_slice(&((offset + 8 * at as u64) ^ ((file as u64) << 56)).to_le_bytes());
     }
 }
 
-/// Does `work` with each of `count` numbers at once; gives the seconds until the last is done.
+/// Runs `work` for `count` numbers in parallel. Returns the seconds until the last ends.
 fn at_once(count: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<f64> {
     let start = Instant::now();
     std::thread::scope(|scope| {
@@ -32,14 +32,14 @@ fn at_once(count: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<f6
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Writes `files` files at once, each with a final fsync.
+/// Writes `files` files in parallel, each with a final fsync.
 pub(super) fn write(dir: &Path, files: usize, size: u64) -> Result<f64> {
     at_once(files, |number| {
         let mut file = File::create(dir.join(format!("file {number}")))?;
         let mut piece = vec![0; PIECE];
         pattern(number, &mut piece, 0);
         for offset in (0..size).step_by(PIECE) {
-            // A new first word makes every piece another one, at no cost.
+            // A new first word makes every piece different at no cost.
             piece[..8].copy_from_slice(&(offset ^ ((number as u64) << 56)).to_le_bytes());
             file.write_all(&piece)?;
         }
@@ -47,7 +47,7 @@ pub(super) fn write(dir: &Path, files: usize, size: u64) -> Result<f64> {
     })
 }
 
-/// Reads files that [`write`] wrote, one after the other, and looks whether they are right.
+/// Reads files that [`write`] wrote, one after the other, and checks their content.
 pub(super) fn read(dir: &Path, files: usize, size: u64) -> Result<f64> {
     let start = Instant::now();
     let mut piece = vec![0; PIECE];
@@ -63,8 +63,8 @@ pub(super) fn read(dir: &Path, files: usize, size: u64) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Reads 4 KiB at chance from a file, in `threads` at once, `count` times each.
-pub(super) fn read_at_chance(dir: &Path, threads: usize, size: u64, count: u64) -> Result<f64> {
+/// Reads 4 KiB at random offsets of a file, `count` times on each of `threads` threads.
+pub(super) fn read_at_random(dir: &Path, threads: usize, size: u64, count: u64) -> Result<f64> {
     at_once(threads, |number| {
         let file = File::open(dir.join("file 0"))?;
         let mut state = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -79,7 +79,7 @@ pub(super) fn read_at_chance(dir: &Path, threads: usize, size: u64, count: u64) 
     })
 }
 
-/// Makes `count` files of 2 KiB.
+/// Creates `count` files of 2 KiB.
 pub(super) fn create(dir: &Path, count: u64) -> Result<f64> {
     let start = Instant::now();
     let content = [0x5a; 2048];

@@ -1,7 +1,7 @@
-//! The cases.
+//! Cases of `gabion-bench mount`.
 
 use super::load;
-use crate::commands::figures::{Line, Request, least};
+use crate::commands::figures::{BenchOptions, Line, shortest};
 use crate::commands::files::{drop_caches, sync};
 use anyhow::{Context, Result, bail, ensure};
 use std::cell::Cell;
@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub(super) struct Bench {
-    pub(super) request: Request,
+    pub(super) request: BenchOptions,
 }
 
 /// The cases by name, in the order in which they run.
@@ -27,17 +27,17 @@ pub(super) const CASES: [&str; 9] = [
 ];
 
 pub(super) const MIB: u64 = 1 << 20;
-/// Others use the disk, too: a figure is the best of so many.
+/// Rounds of a case, of which the best counts: other processes use the disk, too.
 pub(super) const ROUNDS: usize = 5;
 
-/// A file system on a directory that this bench mounted; unmounted with the value.
+/// A file system that a program mounted for this bench; unmounted when the value is dropped.
 pub(super) struct Mount {
     process: Child,
     at: PathBuf,
 }
 
 impl Mount {
-    /// Starts a program that mounts, and waits until it has.
+    /// Starts a program that mounts a file system, and waits for the mount.
     pub(super) fn start(mut command: Command, at: &Path) -> Result<Mount> {
         std::fs::create_dir_all(at)?;
         let outside = std::fs::metadata(at)?;
@@ -77,7 +77,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Whatever it says, the process is the next to be asked.
+        // If this fails, the process is ended below.
         let _ = Command::new("umount").arg(&self.at).status();
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(20) {
@@ -91,13 +91,13 @@ impl Drop for Mount {
     }
 }
 
-/// What the fastest round through ours took, and through the other.
+/// Seconds of the fastest round on our side and on the other.
 pub(super) struct Fastest {
     pub(super) ours: f64,
     pub(super) other: f64,
 }
 
-/// Both in turn. Whoever comes first finds another disk than who comes second, so they change places in every round.
+/// Runs both sides in turn. The first side finds the disk in another state than the second, so the order alternates.
 pub(super) fn in_turns(
     mut ours: impl FnMut() -> Result<f64>,
     mut other: impl FnMut() -> Result<f64>,
@@ -112,7 +112,7 @@ pub(super) fn in_turns(
             with.push(ours()?);
         }
     }
-    Ok(Fastest { ours: least(with), other: least(without) })
+    Ok(Fastest { ours: shortest(with), other: shortest(without) })
 }
 
 impl Bench {
@@ -136,8 +136,8 @@ impl Bench {
         if self.request.quick { 128 * MIB } else { 512 * MIB }
     }
 
-    /// Seconds to write four files at once that are not there before; everything else of the disk is written first.
-    pub(super) fn four_files_anew(&self, dir: &Path, disk: &Path) -> Result<f64> {
+    /// Seconds to write four new files in parallel, after all pending writes of the disk.
+    pub(super) fn write_four_new_files(&self, dir: &Path, disk: &Path) -> Result<f64> {
         for number in 0..4 {
             let _ = std::fs::remove_file(dir.join(format!("file {number}")));
         }
@@ -150,7 +150,7 @@ impl Bench {
         let (source, at, native) = places(place.path())?;
         let mount = Mount::gabion(&source, &at, &place.path().join("repository"))?;
         let size = self.size();
-        let pass = |dir: &Path| self.four_files_anew(dir, place.path());
+        let pass = |dir: &Path| self.write_four_new_files(dir, place.path());
         let took = in_turns(|| pass(&at), || pass(&native))?;
         load::read(&source, 4, size)?;
         drop(mount);
@@ -166,7 +166,7 @@ impl Bench {
         )])
     }
 
-    /// Files that were protected are checked against their signatures as they are read.
+    /// With `protected`, the mount checks files against their signatures on reading.
     fn read_cold(&self, case: &str, protected: bool, options: &[&str]) -> Result<Vec<Line>> {
         let place = self.request.place()?;
         let (source, at, native) = places(place.path())?;
@@ -235,7 +235,7 @@ impl Bench {
         load::read(&at, 1, size)?;
         load::read(&other_at, 1, size)?;
         let count = if self.request.quick { 10_000 } else { 50_000 };
-        let pass = |dir: &Path| load::read_at_chance(dir, 8, size, count);
+        let pass = |dir: &Path| load::read_at_random(dir, 8, size, count);
         let took = in_turns(|| pass(&at), || pass(&other_at))?;
         drop((ours, other));
         let reads = (8 * count) as f64;
@@ -283,7 +283,7 @@ impl Bench {
     }
 }
 
-/// A directory in which nothing is, another one for every round.
+/// A new empty directory for every round.
 pub(super) fn fresh(dir: &Path, round: &Cell<u32>) -> Result<PathBuf> {
     round.set(round.get() + 1);
     let dir = dir.join(format!("round {}", round.get()));
@@ -291,7 +291,7 @@ pub(super) fn fresh(dir: &Path, round: &Cell<u32>) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// A source, where it is mounted, and a directory for what is done without a mount.
+/// Source, mount point, and a directory for the same load without a mount.
 fn places(place: &Path) -> Result<(PathBuf, PathBuf, PathBuf)> {
     let [source, at, native] = ["source", "mount", "native"].map(|name| place.join(name));
     for dir in [&source, &at, &native] {

@@ -1,4 +1,4 @@
-//! The same through a mounted pool: what striping costs, and what a lost target does.
+//! Cases on a mounted pool: the cost of striping, and reads without one target.
 
 use super::load;
 use super::measure::{Bench, MIB, Mount, ROUNDS, fresh, in_turns, line};
@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 const K: usize = 4;
 const M: usize = 2;
 
-/// Makes a pool of directories on the disk in question.
-fn found(place: &Path) -> Result<Vec<PathBuf>> {
+/// Creates a pool of directories on the disk to be measured.
+fn create_pool(place: &Path) -> Result<Vec<PathBuf>> {
     let paths: Vec<PathBuf> = (1..=K + M).map(|number| place.join(format!("d{number}"))).collect();
     let targets: Vec<NewTarget> =
         paths.iter().map(|path| NewTarget { path: path.clone(), domain: None }).collect();
@@ -23,16 +23,16 @@ fn found(place: &Path) -> Result<Vec<PathBuf>> {
 
 fn mounted(target: &Path, at: &Path) -> Result<Mount> {
     let mut command = crate::program::gabion()?;
-    // Nothing is made or scanned beside what is measured.
+    // No worker or scan runs beside the load.
     command.arg("mount").arg(target).arg(at).args(["--workers", "0"]);
     Mount::start(command, at)
 }
 
 impl Bench {
-    /// Files of a pool, whole and with a target away, read in order.
+    /// Sequential reads of files of a pool, complete and without one target.
     pub(super) fn degraded_read(&self) -> Result<Vec<Line>> {
         let place = self.request.place()?;
-        let targets = found(place.path())?;
+        let targets = create_pool(place.path())?;
         let at = place.path().join("mount");
         let size = self.size();
         {
@@ -41,7 +41,7 @@ impl Bench {
         }
         let protect = crate::program::gabion()?.arg("protect").arg(&targets[0]).output()?;
         ensure!(protect.status.success(), "protect: {}", String::from_utf8_lossy(&protect.stderr));
-        // The last target that has content of the first file, so that the vault stays where it is.
+        // The last target with content of the first file: the vault lies on the first target.
         let stub = Pool::open_at(&targets[..1], Options::default())?.stub(b"file 0")?;
         let lost = targets.iter().rev().find(|path| {
             let name = path.file_name().and_then(|name| name.to_str());
@@ -81,12 +81,12 @@ impl Bench {
     /// Large and small files written to a pool, beside a directory of the same disk.
     pub(super) fn pool(&self) -> Result<Vec<Line>> {
         let place = self.request.place()?;
-        let targets = found(place.path())?;
+        let targets = create_pool(place.path())?;
         let (at, native) = (place.path().join("mount"), place.path().join("native"));
         std::fs::create_dir(&native)?;
         let mount = mounted(&targets[0], &at)?;
         let size = self.size();
-        let pass = |dir: &Path| self.four_files_anew(dir, place.path());
+        let pass = |dir: &Path| self.write_four_new_files(dir, place.path());
         let written = in_turns(|| pass(&at), || pass(&native))?;
         load::read(&at, 4, size)?;
         let count = if self.request.quick { 3_000 } else { 10_000 };

@@ -1,4 +1,4 @@
-//! A pool loses a target: how fast that is made good, and how fast files are read until then.
+//! A pool loses a target: speed of the rebuild, and of reads until it is done.
 
 use crate::commands::figures::Line;
 use crate::commands::files::{drop_caches, fill, plain_write, sync};
@@ -60,7 +60,7 @@ impl Bench {
         }
     }
 
-    /// Takes a target away, rebuilds, and brings it back emptied of what was rebuilt; several times.
+    /// Several times: removes a target, rebuilds, and brings the target back without the rebuilt content.
     fn rebuild(&self) -> Result<Vec<Line>> {
         let (mut ours, mut limits) = (0f64, [0f64; 3]);
         let mut moved = 0;
@@ -75,7 +75,7 @@ impl Bench {
             moved = moved.max(bytes);
             ours = ours.max(bytes as f64 / 1e9 / seconds);
             limits[0] = limits[0].max(self.read_limit(bytes, lost)?);
-            limits[1] = limits[1].max(make_rate()?);
+            limits[1] = limits[1].max(reconstruction_rate()?);
             limits[2] = limits[2].max(self.write_limit(bytes)?);
             std::fs::rename(&away, self.target(lost))?;
             gabion(&["pool", "rebuild"], &self.target(1), &["--json"])?;
@@ -98,7 +98,7 @@ impl Bench {
         )])
     }
 
-    /// Bytes rebuilt per second if only reading what they are made of took time: as many threads as there are.
+    /// Bytes rebuilt per second if only reading the sources took time, on all threads.
     fn read_limit(&self, bytes: u64, lost: usize) -> Result<f64> {
         drop_caches()?;
         let mut objects = Vec::new();
@@ -177,7 +177,7 @@ impl Bench {
         Ok(lines)
     }
 
-    /// Reads all files that have data on the target in question, or would have; gives 1e9 bytes per second.
+    /// Reads all files with data on the lost target. Returns 1e9 bytes per second.
     fn read_all(&self, cold: bool, without: bool) -> Result<f64> {
         let pool = Pool::open_at(&[self.target(1)], Options::default())?;
         let coders = Coders::new()?;
@@ -228,7 +228,7 @@ fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Runs this program; gives the seconds it took and what it printed.
+/// Runs `gabion`. Returns the seconds and its JSON output.
 fn gabion(args: &[&str], target: &Path, more: &[&str]) -> Result<(f64, Value)> {
     let start = Instant::now();
     let done = crate::program::gabion()?
@@ -243,8 +243,9 @@ fn gabion(args: &[&str], target: &Path, more: &[&str]) -> Result<(f64, Value)> {
     Ok((seconds, serde_json::from_slice(&done.stdout)?))
 }
 
-/// What the engine does on all threads, from memory: bytes made per second, with four read and checked for each.
-fn make_rate() -> Result<f64> {
+/// Reconstruction in memory on all threads, 1e9 bytes per second: for each reconstructed byte four are read and
+/// checked.
+fn reconstruction_rate() -> Result<f64> {
     let code: Code = "4+2".parse()?;
     let threads = std::thread::available_parallelism()?.get();
     let stripes = 24;

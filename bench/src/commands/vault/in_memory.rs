@@ -1,17 +1,17 @@
-//! Protecting what lies in memory, beside what the engine does there.
+//! Protection of files in memory, beside the engine alone.
 
 use super::measure::{Bench, forget, line, protect, verify};
 use crate::commands::figures::{Line, place_in};
 use crate::commands::files::{self, copies, drop_caches, sync, warm};
 use crate::commands::mounted::Mounted;
 use anyhow::{Context, Result, bail};
-use gabion_bench::engine::memory_told_as;
+use gabion_bench::engine::meminfo;
 use gabion_engine::{Code, Engine, Signer};
 use std::path::Path;
 use std::time::Instant;
 
 impl Bench {
-    /// In memory altogether, where there is a file system for that: no disk plays a part, nor syncing to it.
+    /// Files and repository on a file system in memory: no disk and no sync takes part.
     pub(super) fn protect_warm(&self) -> Result<Vec<Line>> {
         let memory = Path::new(files::MEMORY);
         let (dir, on) = if memory.is_dir() {
@@ -23,8 +23,8 @@ impl Bench {
         self.protect_in("protect 8+2 warm", place.path(), on).map(|line| vec![line])
     }
 
-    /// The same in pages of up to 2 MiB, as ext4, XFS and others keep what is read and written in large pieces. The system has these only where
-    /// memory lies together.
+    /// The same with pages of up to 2 MiB, which ext4, XFS and others use for large reads and writes. The system has
+    /// such pages only where free memory is contiguous.
     pub(super) fn protect_warm_in_large_pages(&self) -> Result<Vec<Line>> {
         let place = self.request.place()?;
         drop_caches()?;
@@ -61,12 +61,12 @@ impl Bench {
     }
 }
 
-/// Bytes that file systems in memory keep in pages of 2 MiB; systems without such pages do not speak of them.
+/// Bytes that file systems in memory keep in pages of 2 MiB; 0 on systems without such pages.
 fn in_large_pages() -> u64 {
-    memory_told_as("ShmemHugePages").unwrap_or(0)
+    meminfo("ShmemHugePages").unwrap_or(0)
 }
 
-/// What the engine does with signatures on all threads, from memory: 1e9 bytes of data per second.
+/// Encoding with signatures in memory on all threads: 1e9 bytes of data per second.
 fn encode_rate(code: &str, block: usize) -> Result<f64> {
     let code: Code = code.parse()?;
     let threads = std::thread::available_parallelism()?.get();

@@ -1,9 +1,9 @@
-//! Measures the protector as people use it: this very program, on real files, beside what the disk and other tools do.
+//! Cases of `gabion-bench vault`: the `gabion` program on real files, beside the disk and other tools.
 //!
-//! Every figure is a ratio within one run. Cold means that the page cache was dropped before (for that one needs to be
-//! root); warm, that everything was read before. Times are of whole processes, final sync included.
+//! Every result is a ratio within one run. Cold: the page cache was dropped before, which needs root; warm: everything
+//! was read before. Times are of whole processes, final sync included.
 
-use crate::commands::figures::{Line, Request, place_in};
+use crate::commands::figures::{BenchOptions, Line, place_in};
 use crate::commands::files::{self, drop_caches, fill, plain_read, plain_write, sync, usage, warm};
 use anyhow::{Context, Result, bail, ensure};
 use gabion_changelog::measure::{Load, measure};
@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What to measure with.
+/// The bench and its options.
 pub(super) struct Bench {
-    /// Where, and how long.
-    pub(super) request: Request,
+    /// Directory and duration.
+    pub(super) request: BenchOptions,
 }
 
 /// The cases by name, in the order in which they run.
@@ -34,19 +34,19 @@ pub(super) const CASES: [&str; 10] = [
     "memory",
 ];
 
-/// Changes per second that the changelog must take.
+/// Target for the changelog, in changes per second.
 const WANTED_CHANGES: u64 = 200_000;
 
 pub(in crate::commands) const MIB: u64 = 1 << 20;
 
-/// Memory that a file of few bytes takes on a file system in memory, with its redundancy: a page and an inode each.
+/// Memory of a small file and its redundancy on a file system in memory: a page and an inode each.
 const TINY_FILE: u64 = 2 * (4096 + 1024);
 
 impl Bench {
-    /// Runs one case; gives its lines.
+    /// Runs one case.
     ///
     /// # Errors
-    /// Something could not be measured; what and why.
+    /// A step of the case fails.
     pub(super) fn run(&self, case: &str) -> Result<Vec<Line>> {
         match case {
             "protect cold" => self.protect_cold(),
@@ -211,8 +211,8 @@ impl Bench {
         let place = self.request.place()?;
         let changelog = Embedded::open(&place.path().join("changelog"))?;
         let time = Duration::from_secs(if self.request.quick { 3 } else { 10 });
-        // As many calls on their way as arrive within 40 ms at the rate that is wanted: with more of them, who is no faster than
-        // that makes them wait longer whatever the changelog does.
+        // Calls in flight: those of 40 ms at the target rate. With more of them, a changelog at that rate would exceed
+        // the target for waits by the queue alone.
         let load = Load { writers: 8, files: 10_000, batch: 1, in_flight: 1000, rate: 0, time };
         let measured = measure(&changelog, &load)?;
         ensure!(changelog.sequence()? == measured.changes, "changes were lost");
@@ -251,7 +251,7 @@ impl Bench {
         lines.push(self.memory_line(&format!("a file of {} MiB", size / MIB), "on the disk", &report)?);
         std::fs::remove_dir_all(&large)?;
         std::fs::remove_dir_all(&repository)?;
-        // How much memory a process takes does not depend on the disk, and a disk may need minutes for so many names.
+        // The memory of the process does not depend on the disk, and a disk may need minutes for so many names.
         let in_memory = files::has_memory_for(count * TINY_FILE);
         let place = if in_memory { place_in(Path::new(files::MEMORY))? } else { self.request.place()? };
         let many = place.path().join("tree");
@@ -276,7 +276,7 @@ impl Bench {
     }
 }
 
-/// A line of this area.
+/// A line of this bench.
 pub(super) fn line(
     case: &str,
     value: f64,
@@ -289,7 +289,7 @@ pub(super) fn line(
     Line::new("vault", case, (value, unit), (against, reference), bar, conditions)
 }
 
-/// Runs this program on a tree; gives the seconds it took and what it printed. Damage found is an error.
+/// Runs `gabion` on a tree. Returns the seconds and its JSON output; damage is an error.
 pub(super) fn gabion(args: &[&str], tree: &Path, repository: &Path) -> Result<(f64, Value)> {
     let start = Instant::now();
     let done = crate::program::gabion()?
@@ -309,9 +309,9 @@ pub(super) fn gabion(args: &[&str], tree: &Path, repository: &Path) -> Result<(f
     Ok((seconds, serde_json::from_slice(&done.stdout)?))
 }
 
-/// Makes a tree one that was never protected: the repository goes, and the file that leads to it.
+/// Removes the repository of a tree and the file that leads to it.
 pub(super) fn forget(tree: &Path, repository: &Path) {
-    // The first time there is neither.
+    // Neither exists the first time.
     let _ = std::fs::remove_dir_all(repository);
     let _ = std::fs::remove_file(tree.join(OWN));
 }
@@ -320,7 +320,7 @@ pub(super) fn protect(tree: &Path, repository: &Path, more: &[&str]) -> Result<(
     gabion(&[&["protect", "--json"], more].concat(), tree, repository)
 }
 
-/// What is not right is not worth a figure.
+/// Checks the result before it is reported.
 pub(super) fn verify(tree: &Path, repository: &Path) -> Result<()> {
     gabion(&["scrub", "--json", "--cached"], tree, repository).map(|_| ())
 }

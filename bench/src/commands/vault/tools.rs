@@ -1,4 +1,4 @@
-//! par2 and SnapRAID beside ours: same data, same share of redundancy.
+//! par2 and SnapRAID on the same data with the same share of redundancy.
 
 use super::measure::{Bench, MIB, gabion, line, protect};
 use crate::commands::figures::Line;
@@ -8,14 +8,14 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// A missing tool is an error with what to type, not a silence.
+/// Fails with the command to type if a tool is missing.
 fn require(tool: &str) -> Result<()> {
     let there = Command::new(tool).arg("--version").output().is_ok();
     ensure!(there, "{tool} is not installed: apt-get install {tool}");
     Ok(())
 }
 
-/// Seconds that a command takes, with what it wrote made durable.
+/// Seconds of a command, including a sync of its output.
 fn timed(command: &mut Command, place: &Path) -> Result<f64> {
     let start = Instant::now();
     let done = command.output().with_context(|| format!("{command:?}"))?;
@@ -34,7 +34,7 @@ pub(super) fn par2(bench: &Bench) -> Result<Vec<Line>> {
     sync(&tree)?;
     warm(&tree)?;
     let repository = place.path().join("repository");
-    // A fifth: 10+2.
+    // 20 % redundancy, as 10+2.
     let create = protect(&tree, &repository, &["--code", "10+2"])?.0;
     let verify = gabion(&["scrub", "--json", "--cached"], &tree, &repository)?.0;
     let set = place.path().join("set.par2");
@@ -88,7 +88,7 @@ pub(super) fn snapraid(bench: &Bench) -> Result<Vec<Line>> {
     warm(&tree)?;
     let run = |args: &[&str]| {
         let mut command = Command::new("snapraid");
-        // All of it is on one disk here, which it would refuse.
+        // SnapRAID refuses data and parity on one disk without this.
         command.arg("--test-skip-device").arg("-c").arg(&file).args(args);
         timed(&mut command, place.path())
     };

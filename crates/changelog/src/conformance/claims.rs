@@ -37,6 +37,7 @@ pub(super) fn one_worker_at_a_time(site: Site<'_>, name: &str) {
     assert_eq!(log.complete(&second).expect("completed"), Completion::Done);
     assert_refused(log.complete(&second), second.token, Refusal::Lost);
     assert_eq!(all(&*log), []);
+    assert!(!log.has_claims().expect("an answer"));
 
     // Late, but nobody took it over.
     record(&*log, &[Change::modify("a", 0..9, now())]);
@@ -73,18 +74,19 @@ pub(super) fn the_dead_hold_nothing(site: Site<'_>, name: &str) {
     assert_eq!((paths(&dead), living.entry.path.as_slice()), (paths(&dead[..3]), &b"d"[..]));
     // One file of the dead got another name, one changed once more.
     record(&*log, &[Change::rename("b", "e", now()), Change::modify("c", 20..30, now())]);
-    assert_eq!(log.bury(&|_| false).expect("an answer"), 0);
+    assert_eq!(log.expire_dead_workers(&|_| false).expect("an answer"), 0);
     assert_eq!(claim(&*log, "next", 9, T0), [], "all are held");
     let asked = std::sync::Mutex::new(Vec::new());
     let is_dead = |worker: &WorkerId| {
         asked.lock().expect("no panic").push(worker.0.clone());
         worker.0 == "dead"
     };
-    assert_eq!(log.bury(&is_dead).expect("an answer"), 3);
+    assert_eq!(log.expire_dead_workers(&is_dead).expect("an answer"), 3);
     let asked = asked.lock().expect("no panic").clone();
     assert!(asked.iter().all(|worker| worker == "dead" || worker == "living"), "{asked:?}");
-    assert_eq!(log.bury(&is_dead).expect("an answer"), 0, "they hold nothing any more");
+    assert_eq!(log.expire_dead_workers(&is_dead).expect("an answer"), 0, "they hold nothing any more");
     assert_eq!(log.pending().expect("sums").claimed, 1);
+    assert!(log.has_claims().expect("an answer"));
     for claim in &dead {
         assert_refused(log.complete(claim), claim.token, Refusal::Lost);
     }

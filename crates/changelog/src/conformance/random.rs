@@ -12,10 +12,10 @@ use gabion_platform::world::{Nanos, SECOND};
 const PATHS: [&str; 12] = ["a", "a/b", "a/b/c", "a/d", "a-", "e", "e/b", "e/f", "g", "g/b/c", "h", "ab"];
 
 /// Numbers that look random and can be repeated (xorshift64*).
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+impl Random {
+    fn below(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -23,16 +23,16 @@ impl Dice {
     }
 
     fn path(&mut self) -> &'static str {
-        PATHS[self.roll(PATHS.len() as u64) as usize]
+        PATHS[self.below(PATHS.len() as u64) as usize]
     }
 
     fn change(&mut self, now: Nanos) -> Change {
-        let (quiet, cap) = (self.roll(8) as i64 * SECOND, self.roll(20) as i64 * SECOND);
-        let when = When::after_rest(now, quiet, cap, self.roll(3) as u8);
-        match self.roll(20) {
+        let (quiet, cap) = (self.below(8) as i64 * SECOND, self.below(20) as i64 * SECOND);
+        let when = When::after_rest(now, quiet, cap, self.below(3) as u8);
+        match self.below(20) {
             0..9 => {
-                let start = self.roll(400) * 10;
-                Change::modify(self.path(), start..start + 1 + self.roll(9), when)
+                let start = self.below(400) * 10;
+                Change::modify(self.path(), start..start + 1 + self.below(9), when)
             }
             9 => Change::modify_whole(self.path(), when),
             10..15 => loop {
@@ -42,7 +42,7 @@ impl Dice {
                 }
             },
             15..19 => Change::delete(self.path(), when),
-            _ => Change::gap(if self.roll(2) == 0 { "" } else { self.path() }, when),
+            _ => Change::gap(if self.below(2) == 0 { "" } else { self.path() }, when),
         }
     }
 }
@@ -62,29 +62,29 @@ fn answer<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
 pub fn compare_with_model(site: Site<'_>, name: &str, seed: u64, operations: u32) {
     let model = Model::new();
     let mut engine = site(name);
-    let mut dice = Dice(seed | 1 << 40);
+    let mut random = Random(seed | 1 << 40);
     let mut now = T0;
     let mut claims: Vec<Claim> = Vec::new();
     for number in 0..operations {
         let both: [&dyn Changelog; 2] = [&model, &*engine];
         let context = |what: &str| format!("seed {seed}, operation {number}: {what}");
-        match dice.roll(24) {
+        match random.below(24) {
             0..12 => {
-                let changes: Vec<Change> = (0..=dice.roll(4)).map(|_| dice.change(now)).collect();
+                let changes: Vec<Change> = (0..=random.below(4)).map(|_| random.change(now)).collect();
                 let [model, engine] = both.map(|log| answer(log.record(&changes)));
                 assert_eq!(model, engine, "{}", context(&format!("{changes:?}")));
             }
             12..16 => {
-                let (limit, lease) = (dice.roll(4) as usize, dice.roll(10) as i64 * SECOND);
+                let (limit, lease) = (random.below(4) as usize, random.below(10) as i64 * SECOND);
                 let [model, engine] =
                     both.map(|log| log.claim(&worker("w"), limit, lease, now).expect("claims"));
                 assert_eq!(model, engine, "{}", context("claim"));
                 claims.extend(model);
             }
             16..21 if !claims.is_empty() => {
-                let mut claim = claims.swap_remove(dice.roll(claims.len() as u64) as usize);
-                let how = dice.roll(6);
-                let later = now + dice.roll(5) as i64 * SECOND;
+                let mut claim = claims.swap_remove(random.below(claims.len() as u64) as usize);
+                let how = random.below(6);
+                let later = now + random.below(5) as i64 * SECOND;
                 let [model, engine] = both.map(|log| match how {
                     0 => answer(log.release(&claim, later, now)),
                     1 => answer(log.renew(&mut claim.clone(), SECOND * 3, now)),
@@ -98,14 +98,14 @@ pub fn compare_with_model(site: Site<'_>, name: &str, seed: u64, operations: u32
                 }
             }
             21 => {
-                let jump = (dice.roll(200) as i64 - 100) * SECOND;
-                now += if dice.roll(4) == 0 { jump } else { 0 };
+                let jump = (random.below(200) as i64 - 100) * SECOND;
+                now += if random.below(4) == 0 { jump } else { 0 };
             }
             22 if number % 50 == 22 => {
                 drop(engine);
                 engine = site(name);
             }
-            _ => now += dice.roll(4) as i64 * SECOND,
+            _ => now += random.below(4) as i64 * SECOND,
         }
         let both: [&dyn Changelog; 2] = [&model, &*engine];
         let [of_model, of_engine] = both.map(all);

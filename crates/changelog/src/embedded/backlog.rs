@@ -1,8 +1,8 @@
-//! How much log waits for its fold, and how those who record are slowed down before it is too much.
+//! Backlog: log that is not folded yet, and the pauses that keep it bounded.
 //!
-//! Who records faster than folds go must be slowed down some time. Stopping him at a bound would make some wait for a whole
-//! fold; instead every commit from [`EASY_LOG_BYTES`] on is followed by a pause that grows with the backlog. Half way to
-//! [`MAX_LOG_BYTES`] the pauses alone let no more in than goes out.
+//! A writer that records faster than folds go has to be slowed down. Stopping it at a limit would make some calls wait for a whole fold.
+//! Instead, from [`EASY_LOG_BYTES`] on every commit is followed by a pause that grows with the backlog. Half way to [`MAX_LOG_BYTES`]
+//! the pauses balance recording and folding.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub const EASY_LOG_BYTES: usize = 2 * FOLD_BYTES;
 /// Bytes of log that this process lets wait for their fold; recording stops when there are more.
 pub const MAX_LOG_BYTES: usize = 64 << 20;
 
-/// What this process knows of the log's length.
+/// Length of the log, as far as this process knows.
 #[derive(Default)]
 pub(super) struct Backlog {
     /// Bytes that are not folded.
@@ -28,9 +28,9 @@ pub(super) struct Backlog {
     pub(super) commits: usize,
     /// Bytes that folds take per second; 0 as long as there was none.
     speed: f64,
-    /// The last fold failed: waiting for another would be waiting for ever.
+    /// The last fold failed, so that nothing waits for the next one.
     pub(super) stuck: bool,
-    /// Nobody folds any more.
+    /// The fold thread has ended.
     pub(super) closed: bool,
 }
 
@@ -40,7 +40,7 @@ impl Backlog {
         self.bytes >= FOLD_BYTES || self.commits >= FOLD_COMMITS
     }
 
-    /// Whether nothing more may come before some of it is folded.
+    /// True if recording has to stop until some of it is folded.
     pub(super) fn is_full(&self) -> bool {
         self.bytes >= MAX_LOG_BYTES && !self.stuck && !self.closed
     }
@@ -72,7 +72,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn who_is_faster_than_folds_ends_up_as_fast() {
+    fn a_writer_that_is_faster_than_folds_is_slowed_to_their_speed() {
         // Commits of 256 KiB take no time at all, folds go at 16 MiB/s.
         let (batch, mut now, mut fold_ends) = (256 << 10, 0.0, 0.5);
         let mut backlog = Backlog::default();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_folds_that_do_not_come() {
+    fn there_is_no_pause_without_folds() {
         let mut backlog = Backlog { bytes: MAX_LOG_BYTES - 1, ..Backlog::default() };
         assert_eq!(backlog.pause(1 << 20), Duration::ZERO, "nothing is known of folds yet");
         backlog.folded(0, Duration::from_secs(1));

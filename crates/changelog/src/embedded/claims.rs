@@ -8,7 +8,7 @@ use crate::error::{Refusal, Result};
 use crate::{CLOCK_TOLERANCE, MAX_CLAIM};
 use gabion_platform::world::Nanos;
 
-/// What a worker gets that no longer holds its claim: the transaction is kept, since it ended the lock.
+/// Result for a worker that may no longer hold its claim. The transaction commits in either case, because it ends the lock.
 type Held<T> = std::result::Result<T, Refusal>;
 
 pub(super) fn claim(
@@ -87,7 +87,7 @@ fn end_leases(store: Store<'_>, now: Nanos) -> Result<Busy> {
     Ok(busy)
 }
 
-/// Ends a claim whose worker will not come back.
+/// Expires a claim: its worker is gone.
 fn end(store: Store<'_>, lock: &Lock) -> Result<()> {
     store.unlock(lock.token)?;
     let mut row = store.row(&lock.path)?;
@@ -98,19 +98,19 @@ fn end(store: Store<'_>, lock: &Lock) -> Result<()> {
     Ok(())
 }
 
-/// Ends the claims of dead workers; gives how many.
-pub(super) fn bury(store: Store<'_>, is_dead: &dyn Fn(&WorkerId) -> bool) -> Result<u64> {
-    let mut buried = 0;
+/// Expires the claims of dead workers; returns their number.
+pub(super) fn expire_dead_workers(store: Store<'_>, is_dead: &dyn Fn(&WorkerId) -> bool) -> Result<u64> {
+    let mut expired = 0;
     for lock in store.locks()? {
         if is_dead(&WorkerId(lock.worker.clone())) {
             end(store, &lock)?;
-            buried += 1;
+            expired += 1;
         }
     }
-    Ok(buried)
+    Ok(expired)
 }
 
-/// What was recorded during the claim is part of the whole anyway.
+/// Returns an entry to the queue. Changes that were recorded during the claim are in its state already.
 fn give_back(slot: &mut Slot) {
     slot.token = 0;
     slot.newer = None;
@@ -137,7 +137,7 @@ pub(super) fn renew(store: Store<'_>, claim: &Claim, now: Nanos, expires: Nanos)
     }
 }
 
-/// Removes what the claim was about; what came later stays.
+/// Removes what was recorded up to the claim; later changes stay.
 pub(super) fn complete(store: Store<'_>, claim: &Claim) -> Result<Held<Completion>> {
     finish(store, claim, |mut slot| match slot.newer.take() {
         None => (None, Completion::Done),

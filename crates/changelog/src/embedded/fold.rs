@@ -1,4 +1,4 @@
-//! Folding: changes from the log become part of what is pending, many paths at a time, in memory first.
+//! Folding: merges changes of the log into the pending table, many paths at a time, in memory first.
 
 use crate::change::{Change, What, When, is_within};
 use crate::codec::Reader;
@@ -41,7 +41,7 @@ fn decode(bytes: &[u8]) -> Option<Vec<Change>> {
     std::iter::from_fn(|| (!reader.is_at_end()).then(|| reader.change())).collect()
 }
 
-/// The pending table as it will be; only the paths that changes touched are in memory.
+/// Overlay of the pending table: the rows that changes touched, in memory.
 struct Overlay<'a> {
     store: Store<'a>,
     rows: HashMap<Vec<u8>, Row>,
@@ -98,7 +98,7 @@ impl<'a> Overlay<'a> {
         let children = self.beneath(from)?;
         let (state, attempts) = match self.slot(from)?.take() {
             None => (State { origin: Some(from.to_vec()), ..State::fresh(Kind::Move, when) }, 0),
-            // Something was there again, and nobody said what: it has to be looked at.
+            // An unrecorded file was at the path again, so the target has to be scanned.
             Some(slot) if slot.state.kind == Kind::Delete => {
                 *self.slot(from)? = Some(slot);
                 (State::fresh(Kind::Gap, when), 0)
@@ -125,7 +125,7 @@ impl<'a> Overlay<'a> {
         self.clear(orphans, origin.as_deref(), sequence, when)
     }
 
-    /// Puts a state where another may be; the origin of that other is left without an owner.
+    /// Replaces the state of a path; returns the origin of the former one, which no entry refers to now.
     fn replace(
         &mut self,
         path: &[u8],
@@ -139,8 +139,8 @@ impl<'a> Overlay<'a> {
         Ok(old.and_then(|old| old.state.origin))
     }
 
-    /// Origins that nobody refers to any more: what lies there has to go, unless something is pending there
-    /// anyway, or it lies within `covered`, which the worker clears.
+    /// Origins that no entry refers to any more get a deletion, unless something is pending there already or they lie within `covered`,
+    /// which the worker clears.
     fn clear(
         &mut self,
         orphans: Vec<Vec<u8>>,
@@ -186,7 +186,7 @@ impl<'a> Overlay<'a> {
         Ok(below.filter(pending).cloned().collect())
     }
 
-    /// Writes it back. The latest time that any change gave.
+    /// Writes the rows back; returns the latest time of any change.
     fn write(self) -> Result<Nanos> {
         // In order, so that pages of the table are written once.
         for path in &self.paths {

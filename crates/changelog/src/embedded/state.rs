@@ -1,4 +1,4 @@
-//! What is pending for one path, and how one change after the other becomes part of it.
+//! State of one pending path, and how changes merge into it.
 
 use crate::change::When;
 use crate::entry::{Entry, Kind, Sequence};
@@ -35,7 +35,7 @@ impl State {
         }
     }
 
-    /// The file has to rest again, but not for ever.
+    /// Moves the due time on, up to `latest`.
     fn postpone(&mut self, when: When) {
         self.latest = self.latest.min(when.latest);
         self.due = when.due.min(self.latest);
@@ -72,7 +72,7 @@ impl State {
         state
     }
 
-    /// The clock was set back: what was to wait until some time waits as long from now on.
+    /// Corrects times after the clock was set back: the remaining wait counts from now.
     pub(super) fn pull_back(&mut self, now: Nanos) {
         let ahead = self.stamp.saturating_sub(now);
         self.due = self.due.saturating_sub(ahead);
@@ -81,7 +81,7 @@ impl State {
         self.stamp = now;
     }
 
-    /// A worker gave it back.
+    /// Sets the time of the next attempt.
     pub(super) fn retry(&mut self, now: Nanos, retry_at: Nanos) {
         self.stamp = now;
         self.due = retry_at;
@@ -94,7 +94,7 @@ impl State {
 pub(super) struct Slot {
     /// Everything that is pending.
     pub(super) state: State,
-    /// Under a claim: what was recorded after it, and so outlives its completion.
+    /// Under a claim: the state of what was recorded after it, which stays when the claim is completed.
     pub(super) newer: Option<State>,
     pub(super) sequence: Sequence,
     /// The claim, 0 for none.

@@ -230,6 +230,11 @@ impl Store<'_> {
         Ok(summary)
     }
 
+    /// Whether there is a claim, also of something that is not pending any more.
+    pub(super) fn has_claims(self) -> Result<bool> {
+        self.0.value("SELECT EXISTS(SELECT 1 FROM claims)", [])
+    }
+
     /// A fencing number higher than all before.
     pub(super) fn next_token(self) -> Result<u64> {
         self.0.value("UPDATE counters SET token = token + 1 RETURNING token", [])

@@ -43,7 +43,7 @@ const MAX_PEM: u64 = 16 << 20;
 static GIVEN: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
 
 /// Keeps the password of a URL in memory, for later connections to the same address without a password.
-pub(crate) fn remember(url: &str) {
+pub fn remember_password(url: &str) {
     let Ok(info) = url.into_connection_info() else { return };
     if let Some(password) = info.redis_settings().password() {
         let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);

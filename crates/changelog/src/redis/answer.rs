@@ -1,4 +1,4 @@
-//! What the functions of the library say.
+//! Answers of the functions of the library on the server.
 
 use crate::entry::{Entry, Kind, Sequence, Summary};
 use crate::error::{Error, Result};
@@ -6,7 +6,7 @@ use crate::ranges::Ranges;
 use gabion_platform::world::Nanos;
 use redis::Value;
 
-/// A value, and who said it to what question.
+/// A value, with the function and the server it came from.
 pub(super) struct Answer {
     pub(super) value: Value,
     pub(super) doing: &'static str,

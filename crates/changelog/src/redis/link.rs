@@ -47,9 +47,9 @@ struct Promise {
 
 /// Why a connection cannot be used.
 enum Refused {
-    /// The server or the network says so.
+    /// Error of the server or the network.
     Redis(RedisError),
-    /// What the server promises is too little.
+    /// The server promises too little durability.
     Promise(Error),
 }
 
@@ -112,14 +112,14 @@ impl Link {
                 Err(Refused::Redis(reason)) => reason,
             };
             let unknown = is_unknown_function(&reason);
-            if !unknown && !is_passing(&reason) {
+            if !unknown && !is_transient(&reason) {
                 return Err(Error::Server { doing, address: self.address.clone(), reason: Arc::new(reason) });
             }
             if attempts >= ATTEMPTS {
                 let address = self.address.clone();
                 return Err(Error::Away { address, attempts, reason: Arc::new(reason) });
             }
-            // A new connection loads the library; what is left of the old one may be half an answer.
+            // The old connection may have half an answer left; a new one also loads the library.
             self.connection = None;
             if !unknown {
                 thread::sleep(pause);
@@ -128,8 +128,7 @@ impl Link {
         }
     }
 
-    /// The answer, and whether what it says is as durable as it shall be. Both over one connection: the server
-    /// waits for the writes of the connection that asks it to.
+    /// The answer, and true if it is on stable storage. Both over one connection, because WAITAOF waits for the writes of its own connection.
     fn attempt(&mut self, command: &Cmd) -> std::result::Result<(Value, bool), Refused> {
         let (connection, promise) = self.connected()?;
         let value = command.query(connection)?;
@@ -149,7 +148,7 @@ impl Link {
                 let mut connection = self.client.get_connection_with_timeout(CONNECT_TIMEOUT)?;
                 connection.set_read_timeout(Some(ANSWER_TIMEOUT))?;
                 connection.set_write_timeout(Some(ANSWER_TIMEOUT))?;
-                // A server that wants a password says so to a short command only.
+                // A server that wants a password reports it for a short command only.
                 redis::cmd("PING").exec(&mut connection)?;
                 // The same library under the same name, if others loaded it meanwhile.
                 redis::cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(LIBRARY).exec(&mut connection)?;
@@ -169,15 +168,15 @@ impl Link {
         Ok(self.connection.as_ref().map_or(volatile, |(_, promise)| promise.durability))
     }
 
-    /// Asks a server what it promises. A change counts as recorded when it is on stable storage: with `appendfsync everysec` only if
+    /// Reads the settings that decide what the server promises. A change counts as recorded when it is on stable storage: with `appendfsync everysec` only if
     /// the server can be made to wait for that (`WAITAOF`, since 7.2).
     fn promise(&self, connection: &mut Connection) -> std::result::Result<Promise, Refused> {
         let address = || self.address.clone();
         let mut setting = |name: &str| -> std::result::Result<String, RedisError> {
             match redis::cmd("CONFIG").arg("GET").arg(name).query::<Vec<String>>(connection) {
                 Ok(pair) => Ok(pair.into_iter().nth(1).unwrap_or_else(|| "unknown".to_owned())),
-                Err(error) if is_passing(&error) => Err(error),
-                // Some providers forbid the question.
+                Err(error) if is_transient(&error) => Err(error),
+                // Some providers forbid CONFIG.
                 Err(_) => Ok("unknown".to_owned()),
             }
         };
@@ -210,8 +209,8 @@ fn is_unknown_function(reason: &RedisError) -> bool {
     reason.to_string().contains("Function not found")
 }
 
-/// Can the same command succeed in a moment?
-fn is_passing(reason: &RedisError) -> bool {
+/// True if the same command may succeed a moment later.
+fn is_transient(reason: &RedisError) -> bool {
     let busy = [ServerErrorKind::BusyLoading, ServerErrorKind::TryAgain, ServerErrorKind::MasterDown];
     reason.is_io_error()
         || reason.is_connection_dropped()

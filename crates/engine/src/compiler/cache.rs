@@ -1,35 +1,23 @@
-//! Compiled plans, kept for the process: whoever asks for a plan again finds its code.
+//! Process-wide cache of compiled plans.
 //!
-//! Compilation waits until a plan has worked enough to be worth it, and never holds up a call for long: what
-//! would take longer than about a millisecond is compiled by a thread of its own, one at a time, and the generic kernel
-//! serves until then.
+//! A plan is compiled once it has processed enough bytes, and without delaying a call for long: plans that take longer
+//! than about a millisecond are compiled on a background thread, one at a time, and the generic kernel runs until then.
 
 use super::choose::{self, Choice};
 use super::kernel::{CodeKernel, SigningKernel};
 use super::lower::planar;
 use super::machine::{Allocated, Form};
 use super::target::Target;
-use crate::code::Layout;
-use crate::kernel::Points;
+use crate::division::SignaturePoints;
+use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
+use crate::tuning::{COMPILE_AFTER_BYTES, MAX_CACHED_PLANS, MAX_FOREGROUND_COEFFICIENTS};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Bytes of each block that a plan has to see before it is compiled. What compiling takes grows with the coefficients, and what the
-/// generic kernels take with them and the length: after some hundred KiB they have worked as long as it takes, some tenths of a
-/// millisecond for 10+4. A stripe that lost what none lost before is repaired without waiting for code that nobody uses again.
-const WORTH_BYTES: usize = 512 << 10;
-
-/// Coefficients of the largest plan that is compiled while its caller waits: 30+3, with 90, took 0.7 ms, 45+8, with
-/// 360, took 1.6 ms.
-const SHORT_COEFFICIENTS: usize = 160;
-
-/// Plans that are remembered. Their code takes some pages each.
-const MAX_PLANS: usize = 256;
-
-/// The code of one plan, sooner or later.
+/// Cache entry of one plan: its code once it is compiled.
 #[derive(Debug)]
 pub(crate) struct Slot {
     plan: Plan,
@@ -37,32 +25,32 @@ pub(crate) struct Slot {
     purpose: Purpose,
     seen_bytes: AtomicUsize,
     started: AtomicBool,
-    /// `None` inside: the plan is not for this compiler.
+    /// An inner `None` means that the compiler does not handle the plan.
     ready: OnceLock<Option<Ready>>,
 }
 
-/// What a plan is compiled for.
+/// Purpose of compiled code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Purpose {
     /// Its outputs.
     Code,
-    /// Its outputs, and signatures of its inputs at these points besides; for machine code only.
-    SignedCode { points: Points },
+    /// Its outputs and the signatures of its inputs at these points; machine code only.
+    SignedCode { points: SignaturePoints },
 }
 
-/// What a plan was compiled to.
+/// Result of compiling a plan.
 #[derive(Debug)]
 pub(crate) enum Ready {
     /// Machine code.
     Code(Box<CodeKernel>),
-    /// Machine code that signs.
+    /// Machine code that also computes signatures.
     SigningCode(Box<SigningKernel>),
-    /// Steps to be interpreted.
+    /// Steps for the interpreter.
     Steps(Allocated),
 }
 
 impl Ready {
-    /// A matrix times blocks in the planar layout, where planes are the blocks of the program.
+    /// Compiles a matrix for blocks in the planar layout; the planes are the blocks of the program.
     ///
     /// # Safety
     /// The CPU has the target's instruction set.
@@ -99,7 +87,7 @@ impl Ready {
 }
 
 impl Slot {
-    /// The slot of a plan, shared by all who ask for it.
+    /// The cache entry of a plan, shared by all its users.
     ///
     /// # Safety
     /// The CPU has the target's instruction set.
@@ -109,13 +97,13 @@ impl Slot {
         cache.lock().unwrap_or_else(PoisonError::into_inner).slot(plan, target, purpose)
     }
 
-    /// The code, compiled now if it was not before.
+    /// The code, compiled on the first call.
     pub(crate) fn ready(&self) -> Option<&Ready> {
         // SAFETY: a slot exists only where the CPU has the target.
         self.ready.get_or_init(|| unsafe { Ready::new(&self.plan, self.target, self.purpose) }).as_ref()
     }
 
-    /// The code if there is some. `bytes` more of each block have to be worked on; that may make it worth compiling.
+    /// The code if it is ready. Counts `bytes` of each block towards the compilation threshold.
     #[inline]
     pub(crate) fn get(self: &Arc<Slot>, bytes: usize) -> Option<&Ready> {
         match self.ready.get() {
@@ -124,50 +112,51 @@ impl Slot {
         }
     }
 
-    /// Counts bytes that are worked on without code, and makes some once it is worth it.
+    /// Counts bytes processed without code, and compiles the plan at the threshold.
     #[cold]
     fn count(self: &Arc<Slot>, bytes: usize) -> Option<&Ready> {
         let seen = self.seen_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-        if seen < WORTH_BYTES || self.started.load(Ordering::Relaxed) {
+        if seen < COMPILE_AFTER_BYTES || self.started.load(Ordering::Relaxed) {
             return None;
         }
-        let is_short = coefficients(&self.plan) <= SHORT_COEFFICIENTS;
-        let turn = if is_short { None } else { Some(Turn::take()?) };
+        let is_short = coefficients(&self.plan) <= MAX_FOREGROUND_COEFFICIENTS;
+        let permit = if is_short { None } else { Some(Permit::take()?) };
         if self.started.swap(true, Ordering::Relaxed) {
             return None;
         }
-        let Some(turn) = turn else { return self.ready() };
+        let Some(permit) = permit else { return self.ready() };
         let slot = self.clone();
         let compile = move || {
             slot.ready();
-            drop(turn);
+            drop(permit);
         };
-        // Without a thread the generic kernel goes on serving, as it does where there is no compiler.
+        // If no thread can be started, the generic kernel keeps running.
         drop(std::thread::Builder::new().name("gabion-compile".into()).spawn(compile));
         None
     }
 }
 
-/// The right to compile beside the callers. There is one: who meets another loss with every call would start threads faster than they end.
-/// A plan that finds it taken asks again with its next call, if there is one.
-struct Turn;
+/// Permission to compile on a background thread. There is one for the process: a caller with a new erasure pattern in
+/// every call would otherwise start threads faster than they end. A plan that finds it taken tries again on its next
+/// call.
+struct Permit;
 
-static TURN_IS_TAKEN: AtomicBool = AtomicBool::new(false);
+static PERMIT_TAKEN: AtomicBool = AtomicBool::new(false);
 
-impl Turn {
-    fn take() -> Option<Turn> {
-        // Not by `then_some`: that would make one, and give it back, for those who get none.
-        if TURN_IS_TAKEN.swap(true, Ordering::Acquire) { None } else { Some(Turn) }
+impl Permit {
+    fn take() -> Option<Permit> {
+        // Not `then_some`: it would create and drop a permit in both cases.
+        if PERMIT_TAKEN.swap(true, Ordering::Acquire) { None } else { Some(Permit) }
     }
 }
 
-impl Drop for Turn {
+impl Drop for Permit {
     fn drop(&mut self) {
-        TURN_IS_TAKEN.store(false, Ordering::Release);
+        PERMIT_TAKEN.store(false, Ordering::Release);
     }
 }
 
-/// Coefficients of a plan's program: in the packets layout those of its bit matrix.
+/// Coefficients of a plan's program; in the packets layout those of its bit matrix.
 fn coefficients(plan: &Plan) -> usize {
     let bits = match plan.layout() {
         Layout::Words => 1,
@@ -176,7 +165,7 @@ fn coefficients(plan: &Plan) -> usize {
     plan.outputs().len() * plan.inputs().len() * bits
 }
 
-/// Slots by plan, with the time each was last asked for.
+/// Entries by plan, with the logical time of the last use.
 #[derive(Default)]
 struct Cache {
     slots: HashMap<(Plan, Target, Purpose), (Arc<Slot>, u64)>,
@@ -191,7 +180,7 @@ impl Cache {
             *asked = self.clock;
             return slot.clone();
         }
-        if self.slots.len() >= MAX_PLANS {
+        if self.slots.len() >= MAX_CACHED_PLANS {
             let oldest = self.slots.iter().min_by_key(|(_, (_, asked))| *asked).map(|(key, _)| key.clone());
             oldest.map(|key| self.slots.remove(&key));
         }
@@ -218,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_has_one_slot_and_the_oldest_leave() {
+    fn a_plan_has_one_slot_and_the_oldest_are_evicted() {
         let mut cache = Cache::default();
         let first = cache.slot(&encode("3+1"), Target::AVX2, Purpose::Code);
         assert!(Arc::ptr_eq(&first, &cache.slot(&encode("3+1"), Target::AVX2, Purpose::Code)));
@@ -227,13 +216,13 @@ mod tests {
             cache.slot(&encode(&format!("{k}+1")), Target::AVX512, Purpose::Code);
             cache.slot(&encode(&format!("{k}+2")), Target::AVX512, Purpose::Code);
         }
-        assert_eq!(cache.slots.len(), MAX_PLANS);
+        assert_eq!(cache.slots.len(), MAX_CACHED_PLANS);
         assert!(!Arc::ptr_eq(&first, &cache.slot(&encode("3+1"), Target::AVX2, Purpose::Code)));
     }
 
-    /// A stripe of blocks of 64 KiB that lost what none lost before is not worth code, however many blocks it has.
+    /// A stripe of 64 KiB blocks with a new erasure pattern is not compiled, for any number of blocks.
     #[test]
-    fn code_is_made_for_plans_that_come_again() {
+    fn only_repeated_plans_are_compiled() {
         let code: Code = "20+6".parse().unwrap();
         let (lost, there): (Vec<usize>, Vec<usize>) = ((0..6).collect(), (6..26).collect());
         let slot = Cache::default().slot(
@@ -242,14 +231,15 @@ mod tests {
             Purpose::Code,
         );
         let block = 64 << 10;
-        for _ in 1..WORTH_BYTES / block {
+        for _ in 1..COMPILE_AFTER_BYTES / block {
             assert!(slot.get(block).is_none());
         }
         assert!(slot.ready.get().is_none());
         assert!(slot.get(block).is_some());
     }
 
-    /// Repairs of large stripes that each lost something else: every plan was worth compiling at once, and there were as many threads as plans.
+    /// Repairs of large stripes with different erasure patterns: every plan reached the threshold at once, and one
+    /// thread per plan was started.
     #[cfg(target_os = "linux")]
     #[test]
     fn many_new_plans_start_few_threads() {
@@ -267,12 +257,12 @@ mod tests {
             let names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
             names.filter(|name| name.trim() == "gabion-compile").count()
         };
-        // Whoever goes on asking gets code in the end.
+        // Repeated calls get code in the end.
         while slots.iter().any(|slot| slot.ready.get().is_none()) {
             for slot in &slots {
-                slot.get(WORTH_BYTES);
+                slot.get(COMPILE_AFTER_BYTES);
             }
-            // One that compiles, and those that are about to end.
+            // One compiling thread, and threads that are about to end.
             let threads = compiling();
             assert!(threads < 10, "{threads} threads");
         }

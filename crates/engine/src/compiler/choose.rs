@@ -1,4 +1,5 @@
-//! Which program, how many columns in a turn, how patient: tried, counted, the cheapest taken.
+//! Choice of program, columns per iteration and fusion parameters: candidates are compiled, their costs estimated, the
+//! cheapest is used.
 
 use super::lower::{cauchy, dense, packets};
 use super::machine::{Allocated, Counts, MAX_SLOT_BYTES};
@@ -10,66 +11,53 @@ use super::pass::share::share;
 use super::pass::sign::sign;
 use super::program::{Op, Program, Shuffle};
 use super::target::Target;
-use crate::code::Layout;
+use crate::division::SignaturePoints;
+use crate::explanation::Stage;
 use crate::field::Field;
-use crate::kernel::{Points, Stage};
+use crate::layout::Layout;
 use crate::plan::{Mode, Plan};
+use crate::tuning::{
+    MAX_COMPILED_COEFFICIENTS, MAX_FACTORED_BLOCKS, MAX_INPUTS_READ_TWICE, MAX_SIGNED_INPUTS,
+    MIN_OUTPUTS_IN_PASSES, PASSES_IF_CONFLICTING,
+};
 
-/// Coefficients of the largest matrix that is compiled as such, and products of the largest program that a larger one may become.
-const MAX_COEFFICIENTS: usize = 4096;
-
-/// Inputs and outputs of the largest matrix whose factors are looked at, however many coefficients it has: all blocks of a code
-/// over GF(2^8).
-const MAX_FACTORED_BLOCKS: usize = 256;
-
-/// Inputs up to which a program signs: eight registers of each, or sixteen, are kept near the core.
-const MAX_SIGNED_INPUTS: usize = 64;
-
-/// Inputs up to which reading them twice costs less than storing to many blocks at a time.
-const MOST_INPUTS_READ_TWICE: usize = 4;
-
-/// Outputs from which that is so.
-const FEWEST_OUTPUTS_PARTED: usize = 9;
-
-/// Inputs up to which, and outputs from which, it is so where blocks lie badly to each other (`kernel/collisions.rs`).
-const PARTED_IF_COLLIDING: [(usize, usize); 2] = [(8, FEWEST_OUTPUTS_PARTED), (16, 14)];
-
-/// What was chosen.
+/// The chosen program.
 pub(super) struct Choice {
     pub(super) allocated: Allocated,
     pub(super) columns: usize,
     pub(super) cycles: f64,
-    /// The same for a part of the outputs each, where several passes may be faster than one once stores leave the L1 cache.
+    /// One program per part of the outputs, for shapes where several passes may be faster once stores exceed the L1
+    /// cache.
     pub(super) passes: Vec<Allocated>,
 }
 
-/// Whether several passes, where there are several, are faster than one in the L2 cache wherever blocks begin.
+/// True if several passes are faster than one for blocks in the L2 cache, at any alignment.
 pub(super) fn always_in_passes(inputs: usize) -> bool {
-    inputs <= MOST_INPUTS_READ_TWICE
+    inputs <= MAX_INPUTS_READ_TWICE
 }
 
-/// Whether a matrix of this size may become a program.
+/// True if a matrix of this size may be compiled.
 pub(crate) fn is_considered(rows: usize, columns: usize) -> bool {
-    rows.saturating_mul(columns) <= MAX_COEFFICIENTS || rows + columns <= MAX_FACTORED_BLOCKS
+    rows.saturating_mul(columns) <= MAX_COMPILED_COEFFICIENTS || rows + columns <= MAX_FACTORED_BLOCKS
 }
 
-/// The programs that do what a plan says, by the way they came about; none where it is not for this compiler.
+/// Candidate programs of a plan, with the name of the lowering; empty if the compiler does not handle the plan.
 fn programs(plan: &Plan, target: Target) -> Vec<(&'static str, Program)> {
     let (rows, columns) = (plan.outputs().len(), plan.inputs().len());
     let size = rows * columns;
     if size == 0 || !is_considered(rows, columns) {
         return Vec::new();
     }
-    let small = size <= MAX_COEFFICIENTS;
+    let small = size <= MAX_COMPILED_COEFFICIENTS;
     match plan.layout() {
         Layout::Words if target.permutes || plan.field().word_bytes() == Ok(1) => {
             let mut programs = cauchy::lower(plan);
             if !small {
-                programs.retain(|(_, program)| program.products() <= MAX_COEFFICIENTS);
+                programs.retain(|(_, program)| program.products() <= MAX_COMPILED_COEFFICIENTS);
                 return programs;
             }
             let products = programs.iter().map(|(_, program)| program.products()).min();
-            // One product per coefficient is worth a try unless it is hopeless.
+            // The dense program is a candidate unless it needs more than twice the products.
             if products.is_none_or(|products| size <= 2 * products) {
                 programs.extend(dense::lower(plan).map(|program| ("by matrix", program)));
             }
@@ -82,7 +70,7 @@ fn programs(plan: &Plan, target: Target) -> Vec<(&'static str, Program)> {
     }
 }
 
-/// The cheapest way to run a plan. `note` hears of every pass on the way.
+/// The cheapest program of a plan. Every pass is reported to `note`.
 pub(super) fn choose(plan: &Plan, target: Target, note: &mut dyn FnMut(Stage)) -> Option<Choice> {
     let program = better(programs(plan, target), target, note)?;
     let (mut choice, fused) = cheapest(packet_of(plan), target, &program, &[1, 2, 4])?;
@@ -92,9 +80,9 @@ pub(super) fn choose(plan: &Plan, target: Target, note: &mut dyn FnMut(Stage)) -
     Some(choice)
 }
 
-/// The cheapest way to run a plan over GF(2^8) and divide its inputs for signatures at these points; none for other
-/// plans. A turn covers one register of every block: twice as many would double what is kept of the inputs in the L1 cache.
-pub(super) fn choose_signed(plan: &Plan, target: Target, points: Points) -> Option<Choice> {
+/// The cheapest program of a plan over GF(2^8) that also divides its inputs for signatures at these points; `None` for
+/// other plans. An iteration covers one register of every block: two would double the division state in the L1 cache.
+pub(super) fn choose_signed(plan: &Plan, target: Target, points: SignaturePoints) -> Option<Choice> {
     let inputs = plan.inputs().len();
     if plan.field() != Field::GF8 || plan.layout() != Layout::Words || inputs > MAX_SIGNED_INPUTS {
         return None;
@@ -105,10 +93,10 @@ pub(super) fn choose_signed(plan: &Plan, target: Target, points: Points) -> Opti
     cheapest(packet_of(plan), target, &program, &[1]).map(|(choice, _)| choice)
 }
 
-/// The cheapest way to run a program of the planar layout.
+/// The cheapest code for a program of the planar layout.
 ///
-/// Planes are mostly some multiple of 4 KiB apart, and a load waits for a store before it whose address ends like its own. So a turn covers as
-/// many columns as leave registers for half of the constants: loads and stores are then farther apart.
+/// Planes are usually a multiple of 4 KiB apart, so loads suffer 4K aliasing with earlier stores. An iteration
+/// therefore covers as many columns as leave registers for half of the constants, which moves loads and stores apart.
 pub(super) fn choose_planar(program: Program, target: Target) -> Option<Choice> {
     let program = better(vec![("by planes", program)], target, &mut |_| ())?;
     let constants = program.products();
@@ -123,7 +111,7 @@ pub(super) fn choose_planar(program: Program, target: Target) -> Option<Choice> 
     wide.or_else(|| way(&[1, 2, 4]))
 }
 
-/// The cheapest order and registers of a program, with one of the given numbers of columns.
+/// The cheapest schedule and register allocation of a program, with one of the given numbers of columns.
 fn cheapest(
     packet: Option<usize>,
     target: Target,
@@ -149,7 +137,7 @@ fn cheapest(
                 let choice = Choice { allocated, columns, cycles, passes: Vec::new() };
                 best = Some((choice, Stage::fused("fuse", &fused)));
             }
-            // More columns need more registers still.
+            // More columns would need even more registers.
             if slots > 0 {
                 break;
             }
@@ -158,14 +146,14 @@ fn cheapest(
     best
 }
 
-/// Two passes over inputs, each for half of many outputs; none for plans where they never pay.
+/// Two passes over the inputs, each for half of the outputs; empty for plans where they never pay.
 fn passes(plan: &Plan, target: Target, program: &Program, columns: usize) -> Vec<Allocated> {
     let (inputs, outputs) = (plan.inputs().len(), plan.outputs().len());
     let many_to_store = match plan.layout() {
         Layout::Words => {
-            PARTED_IF_COLLIDING.iter().any(|&(most, fewest)| inputs <= most && outputs >= fewest)
+            PASSES_IF_CONFLICTING.iter().any(|&(most, fewest)| inputs <= most && outputs >= fewest)
         }
-        Layout::Packets { .. } => always_in_passes(inputs) && outputs >= FEWEST_OUTPUTS_PARTED,
+        Layout::Packets { .. } => always_in_passes(inputs) && outputs >= MIN_OUTPUTS_IN_PASSES,
     };
     if !target.native || plan.mode() != Mode::Write || !many_to_store {
         return Vec::new();
@@ -176,7 +164,7 @@ fn passes(plan: &Plan, target: Target, program: &Program, columns: usize) -> Vec
     passes.into_iter().collect::<Option<_>>().unwrap_or_default()
 }
 
-/// Registers for constants that no instruction takes from memory: the mask of half bytes, the places of shuffles.
+/// Registers for constants that no instruction takes from memory: the nibble mask and shuffle indices.
 fn kept_registers(program: &Program) -> usize {
     let has = |wanted: fn(&Op) -> bool| usize::from(program.ops().iter().any(wanted));
     has(|op| matches!(op, Op::Nibble(..)))
@@ -184,7 +172,7 @@ fn kept_registers(program: &Program) -> usize {
         + has(|op| matches!(op, Op::Shuffle(_, Shuffle::Scatter(_))))
 }
 
-/// Through the passes that ask for no registers; the program with the fewest instructions.
+/// Runs the passes before register allocation; returns the program with the fewest instructions.
 fn better(programs: Vec<(&str, Program)>, target: Target, note: &mut dyn FnMut(Stage)) -> Option<Program> {
     let flat = programs.into_iter().map(|(name, program)| {
         note(Stage::of(name, &program));
@@ -212,15 +200,15 @@ fn packet_of(plan: &Plan) -> Option<usize> {
     }
 }
 
-/// For machine code a packet has to consist of whole steps: a step beyond it would write into the next.
+/// For machine code a packet must be a multiple of the step: a longer step would write into the next packet.
 fn fits(packet: Option<usize>, target: Target, step: usize) -> bool {
     packet.is_none_or(|bytes| !target.native || bytes.is_multiple_of(step))
 }
 
-/// Instructions of a program before registers are given, as far as programs differ by them.
+/// Estimated instructions of a program before register allocation, for comparing programs.
 fn rough_cost(program: &Program, target: Target) -> usize {
     let cost = |op: &Op| match op {
-        // A product occupies the one port that has it; sums have two.
+        // A product occupies its only port; sums have two.
         Op::Map(..) | Op::MapEach(..) => {
             if target.affine {
                 3
@@ -234,8 +222,8 @@ fn rough_cost(program: &Program, target: Target) -> usize {
     program.ops().iter().map(cost).sum()
 }
 
-/// Cycles per column by the machine's limits: two ports for arithmetic, one of them for byte maps, two loads and
-/// a store at a time.
+/// Estimated cycles per column by port limits: two ports for arithmetic, one of them for byte maps, two loads and one
+/// store per cycle.
 fn cycles(counts: Counts, target: Target, columns: usize, blocks: usize) -> f64 {
     let Counts { loads, stores, maps, look_ups, adds, adds_of_three, moves, spills } = counts;
     let columns = columns as f64;
@@ -248,6 +236,6 @@ fn cycles(counts: Counts, target: Target, columns: usize, blocks: usize) -> f64 
     let writes = per_column(stores) + per_column(spills) / 2.0;
     let all = per_column(maps + look_ups + adds + adds_of_three + loads + stores + spills + moves) + pointers;
     let bound = arithmetic.max(maps_alone).max(reads).max(writes);
-    // What is not the bound still delays a little.
+    // Instructions off the bottleneck still cost a little.
     bound + 0.02 * all + 0.05 * columns
 }

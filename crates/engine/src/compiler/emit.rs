@@ -1,34 +1,32 @@
-//! Machine code for x86-64: a loop over the positions of the blocks, the program as its body.
+//! Machine code for x86-64: a loop over the positions of the blocks with the program as its body.
 //!
 //! ```text
 //! fn(blocks: *const *const u8, start: usize, end: usize, constants: *const u8, slots: *mut u8)    System V
 //!    rdi                       rsi           rdx         rcx                   r8
 //! ```
 //!
-//! A turn of the loop covers `columns` registers of every block: each step of the program is written down that
-//! many times, on neighbouring machine registers, so that a pointer or a constant is fetched once for all of them.
-//! Machine registers that the program leaves over hold the constants that are used most.
+//! An iteration covers `columns` registers of every block: each step of the program is emitted that many times, on
+//! neighbouring machine registers, so that a pointer or a constant is fetched once for all of them. Machine registers
+//! not used by the program hold the most used constants.
 
 mod assembler;
 mod constants;
+#[cfg(feature = "measure")]
 pub(super) mod loops;
 mod pointers;
 mod remainders;
 mod vocabulary;
 
 use super::machine::{Allocated, Operand, Register as Wide, Step};
-use super::program::{Half, Place, Shuffle};
+use super::program::{Half, Location, Shuffle};
 use super::target::Target;
-use crate::kernel::WRITE_AHEAD;
+use crate::tuning::WRITE_AHEAD;
 use assembler::{Assembler, memory, register};
 use constants::{Constant, Constants};
-use iced_x86::{
-    Code, Decoder, DecoderOptions, Formatter, Instruction, MemoryOperand, NasmFormatter, Register,
-};
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use pointers::Pointers;
 use remainders::Remainders;
-pub(super) use remainders::TURNS as REMEMBERED_TURNS;
-use std::fmt::Write as _;
+pub(super) use remainders::TURNS as RING_ITERATIONS;
 use vocabulary::Vocabulary;
 
 /// The sum of three bits, as the truth table that `vpternlogd` takes.
@@ -40,74 +38,75 @@ const END: Register = Register::RDX;
 const CONSTANTS: Register = Register::RCX;
 const SLOTS: Register = Register::R8;
 
-/// How the loop is to be written.
+/// Parameters of the loop.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
     pub(super) target: Target,
-    /// Registers of every block in one turn of the loop.
+    /// Registers of every block per iteration.
     pub(super) columns: usize,
     pub(super) walk: Walk,
-    /// Bytes from one packet of a group to the next; any number in the words layout.
+    /// Bytes from one packet of a group to the next; unused in the words layout.
     pub(super) packet: usize,
 }
 
-/// How the loop goes through its blocks.
+/// Direction and prefetching of the loop.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Walk {
-    /// Where the blocks are expected.
-    pub(super) distance: Distance,
-    /// How far ahead lines of inputs are asked for, where they are.
+    /// Cache level in which the blocks are expected.
+    pub(super) locality: Locality,
+    /// Prefetch distance of inputs, in bytes, if inputs are prefetched.
     pub(super) ahead: usize,
-    /// Whether turns go from the end of the blocks to their beginning.
+    /// True if the loop runs from the end of the blocks to their start.
     pub(super) descends: bool,
 }
 
 impl Walk {
-    /// Up through blocks in the L1 cache.
-    pub(super) const NEAR: Walk = Walk { distance: Distance::Near, ahead: 0, descends: false };
+    /// Ascending over blocks in the L1 cache.
+    pub(super) const L1: Walk = Walk { locality: Locality::L1, ahead: 0, descends: false };
 }
 
-/// Where the blocks of a call are expected to lie, and so what a loop asks for before it needs it.
+/// Cache level in which the blocks of a call are expected, which determines what the loop prefetches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Distance {
-    /// In the L1 cache: nothing.
-    Near,
-    /// In the L2 cache: the lines of outputs, to be written (`prefetchw`, which a CPU that lacks it takes for a `nop`). Stores leave the core
-    /// in order, so one whose line has to be fetched holds up all that follow.
-    Middle,
-    /// In memory: the lines of inputs. Outputs are stored past the caches.
-    Far,
-    /// In memory, with outputs that begin anywhere, which cannot be stored past the caches: the lines of inputs and of outputs.
-    FarUnaligned,
+pub(super) enum Locality {
+    /// L1 cache: nothing is prefetched.
+    L1,
+    /// L2 cache: the lines of outputs are prefetched for writing (`prefetchw`, a `nop` on CPUs without it). Stores
+    /// retire in order, so a store that misses L1 delays all later ones.
+    L2,
+    /// Memory: the lines of inputs are prefetched. Outputs are written with non-temporal stores.
+    Memory,
+    /// Memory, with unaligned outputs, for which non-temporal stores are not possible: the lines of inputs and outputs
+    /// are prefetched.
+    MemoryUnaligned,
 }
 
-impl Distance {
-    fn asks_for_inputs(self) -> bool {
-        matches!(self, Distance::Far | Distance::FarUnaligned)
+impl Locality {
+    fn prefetches_inputs(self) -> bool {
+        matches!(self, Locality::Memory | Locality::MemoryUnaligned)
     }
 
-    fn asks_for_outputs(self) -> bool {
-        matches!(self, Distance::Middle | Distance::FarUnaligned)
+    fn prefetches_outputs(self) -> bool {
+        matches!(self, Locality::L2 | Locality::MemoryUnaligned)
     }
 }
 
 impl Shape {
-    /// Bytes of every block in one turn of the loop.
+    /// Bytes of every block per iteration.
     pub(super) fn step(self) -> usize {
         self.columns * self.target.width
     }
 }
 
-/// Code and the constants it reads.
+/// Machine code and its constants.
 #[derive(Debug)]
 pub(super) struct Emitted {
     pub(super) code: Vec<u8>,
-    /// Where in the code the loop begins.
+    /// Offset of the loop in the code.
     pub(super) head: usize,
     pub(super) constants: Vec<u8>,
 }
 
-/// Writes the loop; blocks from `inputs` on are outputs.
+/// Emits the loop; blocks from index `inputs` on are outputs.
 pub(super) fn emit(allocated: &Allocated, shape: Shape, inputs: usize) -> Emitted {
     let constants = Constants::new(allocated, shape, allocated.registers() * shape.columns);
     let signs = allocated.steps.iter().filter_map(place_of).any(|place| place.as_remainder().is_some());
@@ -139,8 +138,8 @@ pub(super) fn emit(allocated: &Allocated, shape: Shape, inputs: usize) -> Emitte
     Emitted { code: body.assembler.finish(), head: head as usize, constants: body.constants.into_bytes() }
 }
 
-/// The place that a step reads or writes.
-fn place_of(step: &Step) -> Option<Place> {
+/// The location that a step reads or writes.
+fn place_of(step: &Step) -> Option<Location> {
     match *step {
         Step::Load { from: place, .. }
         | Step::Store { to: place, .. }
@@ -151,7 +150,10 @@ fn place_of(step: &Step) -> Option<Place> {
 }
 
 /// Machine code as text, one instruction per line.
+#[cfg(feature = "measure")]
 pub(super) fn disassemble(code: &[u8]) -> String {
+    use iced_x86::{Decoder, DecoderOptions, Formatter as _, NasmFormatter};
+    use std::fmt::Write as _;
     let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
     let mut formatter = NasmFormatter::new();
     formatter.options_mut().set_space_after_operand_separator(true);
@@ -173,7 +175,7 @@ struct Body {
     pointers: Pointers,
     /// The caller's registers that the loop writes.
     saved: Vec<Register>,
-    /// Where the loop keeps what it divides, if it does.
+    /// State of divisions, for loops that sign.
     remainders: Option<Remainders>,
     assembler: Assembler,
 }
@@ -184,11 +186,11 @@ impl Body {
             self.assembler.with1(Code::Push_r64, saved);
         }
         if self.shape.walk.descends {
-            // From the last turn to the start of the range.
+            // From the last iteration to the start of the range.
             self.assembler.with2_immediate(Code::Sub_rm64_imm32, END, self.shape.step() as i32);
             self.assembler.with2(Code::Xchg_rm64_r64, POSITION, END);
         }
-        // Before pointers: one of them may take the register with the address of constants.
+        // Before pointers: one of them may reuse the register with the address of constants.
         for (constant, to) in self.constants.resident() {
             self.fetch_constant(constant, to);
         }
@@ -199,7 +201,7 @@ impl Body {
 
     fn epilogue(&mut self, head: u64) {
         let step = self.shape.step() as i32;
-        // Before the start there are negative positions.
+        // A descending loop ends at a negative position.
         let (to_next, again) =
             if self.shape.walk.descends { (-step, Code::Jge_rel32_64) } else { (step, Code::Jb_rel32_64) };
         self.assembler.with2_immediate(Code::Add_rm64_imm32, POSITION, to_next);
@@ -218,7 +220,7 @@ impl Body {
             Step::Load { to, from } => {
                 let base = self.pointer(from);
                 for column in 0..self.shape.columns {
-                    self.ask_for_input(base, from, column);
+                    self.prefetch_input(base, from, column);
                     let source = self.at(base, from, column, 0);
                     self.assembler.load(words.load, self.wide(to, column), source);
                 }
@@ -226,10 +228,10 @@ impl Body {
             Step::Store { from, to } => {
                 let base = self.pointer(to);
                 let is_output = to.as_remainder().is_none();
-                let streams = is_output && self.shape.walk.distance == Distance::Far;
+                let streams = is_output && self.shape.walk.locality == Locality::Memory;
                 let code = if streams { words.stream } else { words.store };
                 for column in 0..self.shape.columns {
-                    if is_output && self.shape.walk.distance.asks_for_outputs() {
+                    if is_output && self.shape.walk.locality.prefetches_outputs() {
                         let ahead = self.at(base, to, column, WRITE_AHEAD);
                         self.assembler.push_memory(Code::Prefetchw_m8, ahead);
                     }
@@ -281,10 +283,10 @@ impl Body {
                 (Operand::Register(b), _) => Err(self.wide(b, column)),
                 (Operand::Slot(slot), _) => Ok(self.slot(slot, column)),
                 (Operand::Block(_), Some((base, place))) => {
-                    self.ask_for_input(base, place, column);
+                    self.prefetch_input(base, place, column);
                     Ok(self.at(base, place, column, 0))
                 }
-                (Operand::Block(_), None) => unreachable!("its pointer was fetched above"),
+                (Operand::Block(_), None) => unreachable!("its pointer was loaded above"),
             };
             self.assembler.three(code, to, a, b, immediate);
         }
@@ -336,8 +338,8 @@ impl Body {
         }
     }
 
-    /// A constant as an operand: the register that holds it, a register it is fetched into once for all columns,
-    /// or the memory it lies in.
+    /// A constant as an operand: its register, a register into which it is loaded once for all columns, or its memory
+    /// location.
     fn constant(&mut self, constant: Constant) -> Result<MemoryOperand, Register> {
         if let Some(resident) = self.constants.resident_register(constant) {
             return Err(resident);
@@ -365,8 +367,8 @@ impl Body {
         self.assembler.load(code, to, source);
     }
 
-    /// The register with the address of a block, fetched if it is in none; for a remainder, that of its turn.
-    fn pointer(&mut self, place: Place) -> Register {
+    /// The register with the address of a block, loaded if needed; for a remainder, the ring index of its iteration.
+    fn pointer(&mut self, place: Location) -> Register {
         if let Some((remainders, (_, age))) = self.remainders.as_ref().zip(place.as_remainder()) {
             return remainders.index(age);
         }
@@ -381,8 +383,8 @@ impl Body {
         self.assembler.load(Code::Mov_r64_rm64, to, memory(BLOCKS, 8 * block as usize));
     }
 
-    /// A column of a place, or what lies `ahead` of it, in the direction of the loop.
-    fn at(&self, base: Register, place: Place, column: usize, ahead: usize) -> MemoryOperand {
+    /// Memory operand of a column of a location, or of the bytes `ahead` of it in the direction of the loop.
+    fn at(&self, base: Register, place: Location, column: usize, ahead: usize) -> MemoryOperand {
         if let Some((remainders, (division, _))) = self.remainders.as_ref().zip(place.as_remainder()) {
             return assembler::indexed(
                 SLOTS,
@@ -396,8 +398,8 @@ impl Body {
         assembler::indexed(base, POSITION, offset)
     }
 
-    fn ask_for_input(&mut self, base: Register, place: Place, column: usize) {
-        if self.shape.walk.distance.asks_for_inputs() && (place.block as usize) < self.inputs {
+    fn prefetch_input(&mut self, base: Register, place: Location, column: usize) {
+        if self.shape.walk.locality.prefetches_inputs() && (place.block as usize) < self.inputs {
             let ahead = self.at(base, place, column, self.shape.walk.ahead);
             self.assembler.push_memory(Code::Prefetcht0_m8, ahead);
         }

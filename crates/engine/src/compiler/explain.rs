@@ -1,11 +1,11 @@
-//! What the compiler did with a plan: operations after each pass, and the machine code as text.
+//! Explanation of a compilation: operations after each pass, and the machine code as text.
 
 use super::choose::{self, Choice};
 use super::kernel;
 use super::machine::Counts;
 use super::program::{Op, Program};
 use super::target::Target;
-use crate::kernel::{Explanation, Stage};
+use crate::explanation::{Explanation, Stage};
 use crate::plan::Plan;
 
 impl Stage {
@@ -41,12 +41,13 @@ impl Stage {
     }
 }
 
-/// Compiles a plan and tells how; `None` where it is not for this compiler.
+/// Compiles a plan and reports the passes; `None` if the compiler does not handle it.
 pub(crate) fn explain(plan: &Plan, target: Target) -> Option<Explanation> {
     let mut stages = Vec::new();
     let Choice { allocated, columns, cycles, .. } =
         choose::choose(plan, target, &mut |stage| stages.push(stage))?;
     let code = kernel::assembly(plan, target, &allocated, columns);
     let (code_bytes, assembly) = code.unzip();
+    let assembly = assembly.flatten();
     Some(Explanation { stages, columns, register_bytes: target.width, cycles, code_bytes, assembly })
 }

@@ -1,65 +1,60 @@
-//! A plan as machine code, run over buffers of any length and alignment.
+//! Kernel of a plan compiled to machine code, for buffers of any length and alignment.
 //!
-//! Code covers whole steps of some registers. What is left at the end is covered by a step that ends there and overlaps
-//! the one before: it writes the same bytes again. Where that cannot be (results are added to what is there, or a
-//! buffer is shorter than a step), single registers follow in the same manner, and less than one of them travels through a buffer that is
-//! padded with zeros.
+//! Code processes whole steps of some registers. The rest at the end is processed by a step that ends there and
+//! overlaps the previous one: it writes the same bytes again. Where that is not possible (results are added to the
+//! outputs, or a buffer is shorter than a step), single registers follow in the same way, and the last partial register
+//! goes through a zero-padded copy.
 //!
-//! Stores that straddle cache lines cost more than those that do not. Outputs that are misaligned alike become aligned
-//! after a first step. Loads that seem to read what was just stored cost more as well; where that can be helped by going down through the
-//! blocks, or by several passes, it is ([`collisions`]).
+//! Stores that cross cache lines are slower. Outputs with equal misalignment are aligned by a first partial step. Loads
+//! that alias recent stores are slower too; a descending loop or several passes avoid that where possible
+//! ([`collisions`]).
 
 mod collisions;
 mod signing;
 
 use super::choose::{Choice, always_in_passes};
-use super::emit::{Distance, Emitted, Shape, Walk, disassemble, emit};
+#[cfg(feature = "measure")]
+use super::emit::disassemble;
+use super::emit::{Emitted, Locality, Shape, Walk, emit};
 use super::machine::{Allocated, Form};
 use super::routine::Routine;
 use super::target::Target;
-use crate::kernel::{self, PREFETCH_AHEAD, Tuning};
 use crate::plan::{Mode, Plan};
+use crate::tuning::machine_code::{
+    MAX_INPUTS_PREFETCHED_IN_L2, MIN_OUTPUTS_ALIASING, MIN_OUTPUTS_IN_PASSES_IN_MEMORY, PACKET_PREFETCH_AHEAD,
+};
+use crate::tuning::{self, PREFETCH_AHEAD, Tuning};
 use collisions::Arrangement;
 pub(crate) use signing::SigningKernel;
 use std::mem::MaybeUninit;
 use std::slice;
 
-/// Blocks whose addresses are gathered without an allocation.
+/// Blocks whose addresses fit on the stack.
 const FEW_BLOCKS: usize = 32;
 
-/// Outputs from which loads wait for stores that [collide](collisions) with them.
-const FEWEST_OUTPUTS_WAITED_FOR: usize = 3;
-
-/// Outputs from which inputs are read twice even from memory.
-const FEWEST_OUTPUTS_PARTED_IN_MEMORY: usize = 14;
-
-/// [`PREFETCH_AHEAD`] for packets, of which there are several times as many as blocks: all that was asked for and not used yet has to fit
-/// the L1 cache.
-const PACKET_PREFETCH_AHEAD: usize = 192;
-
-/// Whether asking for outputs ahead pays. With packets, which are more places at a time, it needs more outputs.
-fn stores_count(form: Form) -> bool {
+/// True if prefetching outputs pays. With packets, which are more streams, it takes more outputs.
+fn prefetching_outputs_pays(form: Form) -> bool {
     match form.packets {
         Some(_) => form.inputs <= 2 * form.outputs,
-        None => kernel::stores_count(form.inputs, form.outputs),
+        None => tuning::prefetching_outputs_pays(form.inputs, form.outputs),
     }
 }
 
-/// Whether loads may have to wait for stores that have nothing to do with them: there are enough outputs for many stores on their way. Packets,
-/// which begin in many places at once, always go up.
+/// True if loads may wait for aliasing stores: there are enough outputs for many stores in flight. Loops over packets,
+/// which access many addresses at once, always ascend.
 fn waits_for_stores(form: Form) -> bool {
-    form.packets.is_none() && form.outputs >= FEWEST_OUTPUTS_WAITED_FOR
+    form.packets.is_none() && form.outputs >= MIN_OUTPUTS_ALIASING
 }
 
-/// Whether several passes, where there are several, pay in memory as well, with outputs that cannot be stored past the caches.
+/// True if several passes pay for blocks in memory as well, with outputs that allow no non-temporal stores.
 fn in_passes_in_memory(form: Form) -> bool {
-    always_in_passes(form.inputs) && form.outputs >= FEWEST_OUTPUTS_PARTED_IN_MEMORY
+    always_in_passes(form.inputs) && form.outputs >= MIN_OUTPUTS_IN_PASSES_IN_MEMORY
 }
 
-/// Whether asking for inputs ahead as well as outputs pays in the L2 cache, where outputs begin anywhere and are too few to be asked for
-/// alone. Packets are more places at a time.
-fn asks_for_all(form: Form) -> bool {
-    form.packets.is_none() && form.inputs <= 12
+/// True if prefetching inputs and outputs pays for blocks in the L2 cache with unaligned outputs that are too few to be
+/// prefetched alone. Packets are too many streams.
+fn prefetches_all(form: Form) -> bool {
+    form.packets.is_none() && form.inputs <= MAX_INPUTS_PREFETCHED_IN_L2
 }
 
 fn code_of(
@@ -74,48 +69,52 @@ fn code_of(
     (shape, emit(allocated, shape, form.inputs))
 }
 
-/// Bytes of the machine code, and the code as text.
+/// Size of the machine code in bytes, and with the feature `measure` the code as text.
 pub(super) fn assembly(
     plan: &Plan,
     target: Target,
     allocated: &Allocated,
     columns: usize,
-) -> Option<(usize, String)> {
+) -> Option<(usize, Option<String>)> {
     if !target.native {
         return None;
     }
-    let (_, emitted) = code_of(Form::of(plan), target, allocated, columns, Walk::NEAR);
-    Some((emitted.code.len(), disassemble(&emitted.code)))
+    let (_, emitted) = code_of(Form::of(plan), target, allocated, columns, Walk::L1);
+    #[cfg(feature = "measure")]
+    let text = Some(disassemble(&emitted.code));
+    #[cfg(not(feature = "measure"))]
+    let text = None;
+    Some((emitted.code.len(), text))
 }
 
 /// A compiled plan.
 #[derive(Debug)]
 pub(crate) struct CodeKernel {
     routine: Routine,
-    /// The same with one register of every block in a step, for what is shorter than a step; none where a step is no more, or packets are
-    /// whole steps.
+    /// The same with one register of every block per step, for ranges shorter than a step; `None` if a step is one
+    /// register, or for packets, which are whole steps.
     narrow: Option<Routine>,
-    /// The same for blocks that lie [farther away](Distance), in one pass or in several; none where `routine` serves there too.
-    middle: Vec<Routine>,
-    /// For blocks that lie [badly](collisions) to each other: down through them, in several passes where these pay; none where outputs
-    /// are few, and their stores soon done.
+    /// The same for blocks in the [L2 cache](Locality), in one pass or several; empty if `routine` is used there too.
+    in_l2: Vec<Routine>,
+    /// Descending code for blocks that [alias or conflict](collisions), in several passes where these pay; empty for
+    /// few outputs, whose stores complete early.
     descending: Vec<Routine>,
-    far: Option<Far>,
-    far_unaligned: Option<Far>,
+    memory: Option<MemoryRoutine>,
+    memory_unaligned: Option<MemoryRoutine>,
     form: Form,
     tuning: Tuning,
 }
 
 /// Code for blocks in memory.
 #[derive(Debug)]
-struct Far {
+struct MemoryRoutine {
     routine: Routine,
-    /// Of packets, the code for this many bytes at their ends: what it asks for lies in the next group.
+    /// For packets, code for this many bytes at their ends, which prefetches from the next group.
     ends: Option<(Routine, usize)>,
 }
 
 impl CodeKernel {
-    /// Machine code for the steps that were chosen for a program, where the system gives executable pages.
+    /// Machine code for the chosen steps of a program; `None` if the system provides no executable pages.
     ///
     /// # Safety
     /// The CPU has the target's instruction set. The steps are those of a program of this form.
@@ -130,31 +129,31 @@ impl CodeKernel {
             Routine::new(emitted, shape, slot_bytes, form.inputs + form.outputs).ok()
         };
         let routine = |allocated: &Allocated, walk| of_columns(*columns, allocated, walk);
-        let through = |passes: &[Allocated], distance, descends| {
-            let walk = Walk { distance, ahead: 0, descends };
+        let through = |passes: &[Allocated], locality, descends| {
+            let walk = Walk { locality, ahead: 0, descends };
             passes.iter().map(|pass| routine(pass, walk)).collect::<Option<Vec<_>>>()
         };
-        let narrow = (*columns > 1 && form.packets.is_none()).then(|| of_columns(1, allocated, Walk::NEAR));
+        let narrow = (*columns > 1 && form.packets.is_none()).then(|| of_columns(1, allocated, Walk::L1));
         let one = slice::from_ref(allocated);
         let passes = if passes.is_empty() { one } else { &passes[..] };
-        let (asks, middle) = match stores_count(form) {
-            true if always_in_passes(form.inputs) => (Distance::Middle, passes),
-            true => (Distance::Middle, one),
-            false => (Distance::Near, &[][..]),
+        let (locality, in_l2) = match prefetching_outputs_pays(form) {
+            true if always_in_passes(form.inputs) => (Locality::L2, passes),
+            true => (Locality::L2, one),
+            false => (Locality::L1, &[][..]),
         };
         let down = if waits_for_stores(form) { passes } else { &[] };
-        let far = |distance| match (form.mode, form.packets) {
+        let memory = |locality| match (form.mode, form.packets) {
             (Mode::Add, _) => None,
             (Mode::Write, None) => {
-                let walk = Walk { distance, ahead: PREFETCH_AHEAD, descends: false };
-                Some(Far { routine: routine(allocated, walk)?, ends: None })
+                let walk = Walk { locality, ahead: PREFETCH_AHEAD, descends: false };
+                Some(MemoryRoutine { routine: routine(allocated, walk)?, ends: None })
             }
             (Mode::Write, Some((packet, group))) => {
                 let step = columns * target.width;
                 let ahead = PACKET_PREFETCH_AHEAD.next_multiple_of(step).min(packet);
-                let walk = |ahead| Walk { distance, ahead, descends: false };
+                let walk = |ahead| Walk { locality, ahead, descends: false };
                 let ends = routine(allocated, walk(ahead + group - packet))?;
-                Some(Far { routine: routine(allocated, walk(ahead))?, ends: Some((ends, ahead)) })
+                Some(MemoryRoutine { routine: routine(allocated, walk(ahead))?, ends: Some((ends, ahead)) })
             }
         };
         Some(CodeKernel {
@@ -162,46 +161,46 @@ impl CodeKernel {
                 Some(narrow) => Some(narrow?),
                 None => None,
             },
-            middle: through(middle, asks, false)?,
-            descending: through(down, asks, true)?,
-            far: far(Distance::Far),
-            far_unaligned: far(Distance::FarUnaligned),
-            routine: routine(allocated, Walk::NEAR)?,
+            in_l2: through(in_l2, locality, false)?,
+            descending: through(down, locality, true)?,
+            memory: memory(Locality::Memory),
+            memory_unaligned: memory(Locality::MemoryUnaligned),
+            routine: routine(allocated, Walk::L1)?,
             form,
             tuning: *Tuning::of_machine(),
         })
     }
 
-    /// Turns inputs into outputs. The buffers were checked: as many as the plan has, all of `len` bytes, a multiple
-    /// of its granule; they are parts of blocks of `whole` bytes.
-    pub(crate) fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], len: usize, whole: usize) {
+    /// Computes outputs from inputs. The caller has checked the buffers: as many as the plan has, all of `len` bytes, a
+    /// multiple of its granule; they are parts of blocks of `total_len` bytes.
+    pub(crate) fn run(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], len: usize, total_len: usize) {
         let mut few = [const { MaybeUninit::uninit() }; FEW_BLOCKS];
         match few.get_mut(..inputs.len() + outputs.len()) {
-            Some(room) => self.run_blocks(addresses(inputs, outputs, room), len, whole),
-            None => self.run_many(inputs, outputs, len, whole),
+            Some(list) => self.run_blocks(addresses(inputs, outputs, list), len, total_len),
+            None => self.run_many(inputs, outputs, len, total_len),
         }
     }
 
-    /// As [`run`](CodeKernel::run), with more blocks than there is room for on the stack.
+    /// As [`run`](CodeKernel::run), with a heap-allocated list of addresses.
     #[inline(never)]
-    fn run_many(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], len: usize, whole: usize) {
-        let mut room = vec![MaybeUninit::uninit(); inputs.len() + outputs.len()];
-        self.run_blocks(addresses(inputs, outputs, &mut room), len, whole);
+    fn run_many(&self, inputs: &[&[u8]], outputs: &mut [&mut [u8]], len: usize, total_len: usize) {
+        let mut list = vec![MaybeUninit::uninit(); inputs.len() + outputs.len()];
+        self.run_blocks(addresses(inputs, outputs, &mut list), len, total_len);
     }
 
     #[inline]
-    fn run_blocks(&self, blocks: &[*const u8], len: usize, whole: usize) {
-        let bytes = whole.saturating_mul(blocks.len());
+    fn run_blocks(&self, blocks: &[*const u8], len: usize, total_len: usize) {
+        let bytes = total_len.saturating_mul(blocks.len());
         if bytes >= self.tuning.near_bytes {
-            return self.run_at_distance(blocks, len, bytes);
+            return self.run_beyond_l1(blocks, len, bytes);
         }
-        // Straight on: a call of a few lines takes no longer than what stands before its loop. What stays in L1 is not worth
-        // another step that aligns outputs, either.
+        // No further checks: a call for a few lines takes no longer than the code before its loop. Blocks in L1 do not
+        // pay for an extra step that aligns outputs, either.
         if let Some(packets) = self.form.packets {
             return self.run_groups(slice::from_ref(&self.routine), blocks, len, packets);
         }
         if self.descending.len() > 1 && collisions::crowd(blocks) {
-            return self.run_words(blocks, len, Distance::Middle);
+            return self.run_words(blocks, len, Locality::L2);
         }
         let turns = len & !(self.routine.step() - 1);
         // SAFETY: a multiple of the step that lies within all blocks.
@@ -211,7 +210,7 @@ impl CodeKernel {
         }
     }
 
-    /// Group after group of packets, which consist of whole steps.
+    /// Runs over groups of packets, which consist of whole steps.
     #[inline]
     fn run_groups(
         &self,
@@ -228,85 +227,92 @@ impl CodeKernel {
         }
     }
 
-    /// The same in memory.
-    fn run_far_groups(far: &Far, blocks: &[*const u8], len: usize, (packet, group): (usize, usize)) {
-        let (ends, ahead) = far.ends.as_ref().map_or((&far.routine, packet), |(ends, ahead)| (ends, *ahead));
+    /// The same for blocks in memory.
+    fn run_groups_in_memory(
+        memory: &MemoryRoutine,
+        blocks: &[*const u8],
+        len: usize,
+        (packet, group): (usize, usize),
+    ) {
+        let (ends, ahead) =
+            memory.ends.as_ref().map_or((&memory.routine, packet), |(ends, ahead)| (ends, *ahead));
         for at in (0..len).step_by(group) {
             let (turn, end) = (at + packet - ahead, at + packet);
-            // SAFETY: packets and what is ahead are multiples of the step; with all packets of the group it lies within all blocks.
+            // SAFETY: packets and what is ahead are multiples of the step; with all packets of the group it lies within
+            // all blocks.
             unsafe {
-                far.routine.run(blocks, at, turn);
+                memory.routine.run(blocks, at, turn);
                 ends.run(blocks, turn, end);
             }
         }
-        far.routine.settle();
+        memory.routine.fence();
     }
 
-    /// Where blocks do not stay in the L1 cache: `bytes` are those of all that are worked on.
+    /// Runs over blocks that exceed the L1 cache: `bytes` in total.
     #[inline(never)]
-    fn run_at_distance(&self, blocks: &[*const u8], len: usize, bytes: usize) {
-        let distance = if bytes < self.tuning.stream_bytes { Distance::Middle } else { Distance::Far };
+    fn run_beyond_l1(&self, blocks: &[*const u8], len: usize, bytes: usize) {
+        let locality = if bytes < self.tuning.stream_bytes { Locality::L2 } else { Locality::Memory };
         match self.form.packets {
-            None => self.run_words(blocks, len, distance),
+            None => self.run_words(blocks, len, locality),
             Some(packets) => {
                 let aligned =
                     blocks[self.form.inputs..].iter().all(|output| self.routine.misalignment(*output) == 0);
-                match self.far_for(aligned) {
-                    Some(far) if distance == Distance::Far => {
-                        CodeKernel::run_far_groups(far, blocks, len, packets);
+                match self.memory_routine_for(aligned) {
+                    Some(memory) if locality == Locality::Memory => {
+                        CodeKernel::run_groups_in_memory(memory, blocks, len, packets);
                     }
-                    _ => self.run_groups(self.routines_for(distance, aligned), blocks, len, packets),
+                    _ => self.run_groups(self.routines_for(locality, aligned), blocks, len, packets),
                 }
             }
         }
     }
 
-    fn far_for(&self, aligned: bool) -> Option<&Far> {
-        if aligned { self.far.as_ref() } else { self.far_unaligned.as_ref() }
+    fn memory_routine_for(&self, aligned: bool) -> Option<&MemoryRoutine> {
+        if aligned { self.memory.as_ref() } else { self.memory_unaligned.as_ref() }
     }
 
-    /// The passes over blocks at a distance; whether outputs are, or will be, `aligned`.
-    fn routines_for(&self, distance: Distance, aligned: bool) -> &[Routine] {
-        match (distance, self.far_for(aligned), &self.middle[..]) {
-            (Distance::Far, Some(far), _) => slice::from_ref(&far.routine),
-            // Inputs do not come from memory twice.
-            (Distance::Far, None, [middle]) => slice::from_ref(middle),
-            (Distance::Middle, _, [_, ..]) => &self.middle,
-            (Distance::Middle, Some(far), []) if !aligned && asks_for_all(self.form) => {
-                slice::from_ref(&far.routine)
+    /// The passes for a locality; `aligned` if outputs are, or will be, aligned.
+    fn routines_for(&self, locality: Locality, aligned: bool) -> &[Routine] {
+        match (locality, self.memory_routine_for(aligned), &self.in_l2[..]) {
+            (Locality::Memory, Some(memory), _) => slice::from_ref(&memory.routine),
+            // One pass: inputs are not read from memory twice.
+            (Locality::Memory, None, [in_l2]) => slice::from_ref(in_l2),
+            (Locality::L2, _, [_, ..]) => &self.in_l2,
+            (Locality::L2, Some(memory), []) if !aligned && prefetches_all(self.form) => {
+                slice::from_ref(&memory.routine)
             }
             _ => slice::from_ref(&self.routine),
         }
     }
 
-    /// The same for the words layout, where the direction is free.
-    fn routines_for_words(&self, blocks: &[*const u8], distance: Distance, aligned: bool) -> &[Routine] {
+    /// The same for the words layout, where the loop may descend.
+    fn routines_for_words(&self, blocks: &[*const u8], locality: Locality, aligned: bool) -> &[Routine] {
         let (inputs, outputs) = blocks.split_at(self.form.inputs);
-        let better_down = match (distance, &self.descending[..]) {
-            (Distance::Middle, [_]) => Arrangement::of(inputs, outputs).is_better_down(),
-            (Distance::Middle, [_, _, ..]) => Arrangement::of(inputs, outputs).is_bad(),
-            (Distance::Far, [_, _, ..]) => !aligned && in_passes_in_memory(self.form),
+        let better_down = match (locality, &self.descending[..]) {
+            (Locality::L2, [_]) => Arrangement::of(inputs, outputs).is_faster_descending(),
+            (Locality::L2, [_, _, ..]) => Arrangement::of(inputs, outputs).conflicts(),
+            (Locality::Memory, [_, _, ..]) => !aligned && in_passes_in_memory(self.form),
             _ => false,
         };
-        if better_down { &self.descending } else { self.routines_for(distance, aligned) }
+        if better_down { &self.descending } else { self.routines_for(locality, aligned) }
     }
 
     #[inline(never)]
-    fn run_words(&self, blocks: &[*const u8], len: usize, distance: Distance) {
+    fn run_words(&self, blocks: &[*const u8], len: usize, locality: Locality) {
         let outputs = &blocks[self.form.inputs..];
         let (step, width) = (self.routine.step(), self.routine.width());
         let misaligned = outputs.first().map_or(0, |output| self.routine.misalignment(*output));
         let head = if misaligned == 0 { 0 } else { width - misaligned };
         if self.form.mode == Mode::Add || len < step + head {
-            return self.run_range(self.routines_for_words(blocks, distance, false), blocks, 0, len);
+            return self.run_range(self.routines_for_words(blocks, locality, false), blocks, 0, len);
         }
-        // A step begins with a symbol.
+        // A step must start at a symbol.
         let alike = outputs.iter().all(|output| self.routine.misalignment(*output) == misaligned)
             && head.is_multiple_of(self.form.symbol_bytes);
         if !alike {
-            return self.run_range(self.routines_for_words(blocks, distance, false), blocks, 0, len);
+            return self.run_range(self.routines_for_words(blocks, locality, false), blocks, 0, len);
         }
-        let routines = self.routines_for_words(blocks, distance, true);
+        let routines = self.routines_for_words(blocks, locality, true);
         if head > 0 {
             // SAFETY: the step lies within the blocks.
             unsafe { self.routine.run(blocks, 0, step) };
@@ -314,15 +320,15 @@ impl CodeKernel {
         self.run_range(routines, blocks, head, len);
     }
 
-    /// Runs over `start..end` of blocks. A streaming routine needs outputs aligned at `start`.
+    /// Runs over `start..end` of blocks. A routine with non-temporal stores needs outputs aligned at `start`.
     fn run_range(&self, routines: &[Routine], blocks: &[*const u8], start: usize, end: usize) {
-        // The step is a power of two, the same in all of them.
-        let whole = end - ((end - start) & (self.routine.step() - 1));
+        // The step is a power of two, the same in all routines.
+        let aligned_end = end - ((end - start) & (self.routine.step() - 1));
         // SAFETY: a multiple of the step that lies within all blocks.
-        routines.iter().for_each(|routine| unsafe { routine.run(blocks, start, whole) });
-        routines.iter().for_each(Routine::settle);
-        if whole < end {
-            self.run_rest(blocks, whole, end);
+        routines.iter().for_each(|routine| unsafe { routine.run(blocks, start, aligned_end) });
+        routines.iter().for_each(Routine::fence);
+        if aligned_end < end {
+            self.run_rest(blocks, aligned_end, end);
         }
     }
 
@@ -333,7 +339,7 @@ impl CodeKernel {
         }
     }
 
-    /// The step that ends with `end`, where there is one and bytes may be written twice.
+    /// The step that ends at `end`, if it fits and bytes may be written twice.
     #[inline]
     fn run_last_step(&self, routine: &Routine, blocks: &[*const u8], end: usize) -> bool {
         let may = self.form.mode == Mode::Write && end >= routine.step();
@@ -344,21 +350,22 @@ impl CodeKernel {
         may
     }
 
-    /// Less than a step, register by register.
+    /// Processes less than a step, register by register.
     #[inline(never)]
     fn run_short(&self, blocks: &[*const u8], start: usize, end: usize) {
         let narrow = self.narrow.as_ref().unwrap_or(&self.routine);
-        let whole = end - ((end - start) & (narrow.step() - 1));
-        // SAFETY: both ranges end within all blocks, and begin there; the first is a multiple of the step, the second shorter than one.
+        let aligned_end = end - ((end - start) & (narrow.step() - 1));
+        // SAFETY: both ranges end within all blocks, and begin there; the first is a multiple of the step, the second
+        // shorter than one.
         unsafe {
-            narrow.run(blocks, start, whole);
-            if whole < end && !self.run_last_step(narrow, blocks, end) {
-                self.run_padded(narrow, blocks, whole, end);
+            narrow.run(blocks, start, aligned_end);
+            if aligned_end < end && !self.run_last_step(narrow, blocks, end) {
+                self.run_padded(narrow, blocks, aligned_end, end);
             }
         }
     }
 
-    /// Less than a step, through a buffer. Never packets: they consist of whole steps.
+    /// Processes less than a step through a padded copy. Never packets: they consist of whole steps.
     ///
     /// # Safety
     /// `start..end` is within all blocks and shorter than a step.
@@ -367,8 +374,8 @@ impl CodeKernel {
         let (step, len) = (routine.step(), end - start);
         let mut copies = vec![0u8; step * blocks.len()];
         let base = copies.as_mut_ptr();
-        // SAFETY: by contract `len` bytes can be read in each block, and written where it is an output; a copy has
-        // room for a step.
+        // SAFETY: by contract `len` bytes can be read in each block, and written where it is an output; a copy
+        // holds a step.
         unsafe {
             let copied: Vec<*const u8> = (0..blocks.len()).map(|i| base.add(i * step).cast_const()).collect();
             for (block, copy) in blocks.iter().zip(&copied) {
@@ -382,21 +389,21 @@ impl CodeKernel {
     }
 }
 
-/// Where the blocks begin, inputs first; there is room for all of them.
+/// The start addresses of the blocks, inputs first, written to `list`.
 #[inline]
 fn addresses<'a>(
     inputs: &[&[u8]],
     outputs: &mut [&mut [u8]],
-    room: &'a mut [MaybeUninit<*const u8>],
+    list: &'a mut [MaybeUninit<*const u8>],
 ) -> &'a [*const u8] {
-    let (of_inputs, of_outputs) = room.split_at_mut(inputs.len());
-    assert!(of_outputs.len() == outputs.len(), "as many places as buffers");
+    let (of_inputs, of_outputs) = list.split_at_mut(inputs.len());
+    assert!(of_outputs.len() == outputs.len(), "one entry per buffer");
     for (place, input) in of_inputs.iter_mut().zip(inputs) {
         place.write(input.as_ptr());
     }
     for (place, output) in of_outputs.iter_mut().zip(outputs) {
         place.write(output.as_mut_ptr().cast_const());
     }
-    // SAFETY: as many inputs as places before the split, as many outputs as behind it: each was written above.
-    unsafe { room.assume_init_ref() }
+    // SAFETY: all entries before the split (inputs) and after it (outputs) were written above.
+    unsafe { list.assume_init_ref() }
 }

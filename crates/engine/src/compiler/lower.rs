@@ -1,4 +1,4 @@
-//! From plans to programs: what is to be computed, not yet how well.
+//! Lowering of plans to programs, before optimisation.
 //!
 //! | where | takes | gives |
 //! | --- | --- | --- |
@@ -13,19 +13,19 @@ pub(super) mod packets;
 pub(super) mod planar;
 mod symbols;
 
-use super::program::{Place, Program, Value};
-use crate::code::Layout;
+use super::program::{Location, Program, Value};
+use crate::layout::Layout;
 use crate::plan::{Mode, Plan};
 use symbols::Symbols;
 
-/// Stores `value` as an output of the plan, added to what the output holds where the plan asks for it.
+/// Stores `value` as an output of the plan, added to the output in the mode `Add`.
 fn store(program: &mut Program, plan: &Plan, output: usize, packet: usize, value: Option<Value>) {
     let value = match plan.layout() {
         Layout::Words => Symbols::of(plan.field()).stored(program, value),
         Layout::Packets { .. } => value,
     };
     let block = plan.inputs().len() + output;
-    let place = Place { block: block as u32, packet: packet as u32 };
+    let place = Location { block: block as u32, packet: packet as u32 };
     let value = match plan.mode() {
         Mode::Write => value,
         Mode::Add => {

@@ -1,14 +1,14 @@
-//! A program with its registers: what is left is to write down the instructions.
+//! Programs after register allocation, ready for emission or interpretation.
 
-use super::program::{Half, Place, Shuffle};
-use crate::code::Layout;
-use crate::kernel::linear::ByteMap;
+use super::program::{Half, Location, Shuffle};
+use crate::bytemap::ByteMap;
+use crate::layout::Layout;
 use crate::plan::{Mode, Plan};
 
-/// Bytes of saved registers that a routine may ask for: they lie on the caller's stack.
+/// Limit of the spill slots of a routine, in bytes: they are on the caller's stack.
 pub(super) const MAX_SLOT_BYTES: usize = 16 << 10;
 
-/// What a program expects of the blocks it runs over.
+/// Shape of the blocks that a program runs over.
 #[derive(Debug, Clone, Copy)]
 #[cfg_attr(
     not(all(feature = "compiler", target_arch = "x86_64")),
@@ -18,9 +18,9 @@ pub(crate) struct Form {
     pub(crate) inputs: usize,
     pub(crate) outputs: usize,
     pub(crate) mode: Mode,
-    /// Bytes of a symbol: positions are multiples of this.
+    /// Bytes of a symbol; positions are multiples of it.
     pub(crate) symbol_bytes: usize,
-    /// For packets: bytes of one, and of a group.
+    /// For packets: bytes of a packet and of a group.
     pub(crate) packets: Option<(usize, usize)>,
 }
 
@@ -39,17 +39,17 @@ impl Form {
     }
 }
 
-/// A register as the allocation counts them; the emission makes several machine registers of each where a step
-/// covers several columns.
+/// A virtual register of the allocation. If an iteration covers several columns, each is emitted as that many machine
+/// registers.
 pub(crate) type Register = u8;
 
 /// The second or third input of a sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operand {
     Register(Register),
-    /// Read from a block where it is used.
-    Block(Place),
-    /// Read from where it was saved.
+    /// A memory operand in a block.
+    Block(Location),
+    /// A memory operand in a spill slot.
     Slot(u32),
 }
 
@@ -58,13 +58,13 @@ pub(crate) enum Operand {
 pub(crate) enum Step {
     Load {
         to: Register,
-        from: Place,
+        from: Location,
     },
     Store {
         from: Register,
-        to: Place,
+        to: Location,
     },
-    /// Saves a register for which there is no room.
+    /// Spills a register.
     Save {
         from: Register,
         slot: u32,
@@ -100,7 +100,7 @@ pub(crate) enum Step {
         from: Register,
         half: Half,
     },
-    /// `to` is another register than `from`.
+    /// `to` differs from `from`.
     Look {
         to: Register,
         from: Register,
@@ -121,15 +121,15 @@ pub(crate) enum Step {
     },
 }
 
-/// Steps and what they need.
+/// Steps and their spill slots.
 #[derive(Debug, Clone)]
 pub(crate) struct Allocated {
     pub(crate) steps: Vec<Step>,
-    /// Registers saved in memory at the same time, at most.
+    /// Number of spill slots.
     pub(crate) slots: u32,
 }
 
-/// How much of what a program does per column.
+/// Operation counts of a program per column.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Reads of blocks.
@@ -138,7 +138,7 @@ pub(crate) struct Counts {
     pub stores: usize,
     /// Byte maps.
     pub maps: usize,
-    /// Look-ups and the halving of bytes they need; shuffles.
+    /// Nibble lookups with their preparation; shuffles.
     pub look_ups: usize,
     /// Sums of two.
     pub adds: usize,
@@ -146,12 +146,12 @@ pub(crate) struct Counts {
     pub adds_of_three: usize,
     /// Copies between registers.
     pub moves: usize,
-    /// Registers saved to memory and read again.
+    /// Registers spilled and restored.
     pub spills: usize,
 }
 
 impl Allocated {
-    /// Registers it uses: those from 0 on up to the highest.
+    /// Number of registers used.
     pub(crate) fn registers(&self) -> usize {
         let highest = self.steps.iter().filter_map(|step| step.result()).max();
         highest.map_or(0, |highest| highest as usize + 1)

@@ -1,8 +1,8 @@
-//! Loops that only measure: what the instructions cost that coding is made of, and what memory gives.
+//! Measuring loops: the cost of the instructions used for coding, and the bandwidth and latency of memory.
 //!
-//! The loops are emitted, so that exactly the instructions run that the names say: no compiler removes a load whose value
-//! nobody reads. Nothing here reads a clock; whoever measures does. A loop exists only where the CPU has its instructions:
-//! making one gives [`MeasureError::Unsupported`] elsewhere, with what is missing.
+//! The loops are emitted as machine code, so that exactly the named instructions run: a compiler would remove loads
+//! with unused results. Nothing here reads a clock; the caller does. On a CPU without the instructions of a loop its
+//! constructor returns [`MeasureError::Unsupported`] with the missing feature.
 
 #[cfg_attr(not(all(feature = "compiler", target_arch = "x86_64")), path = "measure/no_pages.rs")]
 mod pages;
@@ -13,13 +13,13 @@ use std::fmt;
 /// Bytes of a cache line.
 pub const LINE: usize = 64;
 
-/// Instructions of a turn of [`Repeated`].
+/// Instructions per iteration of [`Repeated`].
 pub const REPEATS: usize = 24;
 
-/// Loads of a turn of [`Chase`].
+/// Loads per iteration of [`Chase`].
 pub const CHASED: usize = 16;
 
-/// How wide registers are.
+/// Register width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Width {
     /// General registers of 64 bits.
@@ -33,7 +33,7 @@ pub enum Width {
 }
 
 impl Width {
-    /// All of them, the narrowest first.
+    /// All widths, the narrowest first.
     pub const ALL: [Width; 4] = [Width::Scalar, Width::Bits128, Width::Bits256, Width::Bits512];
 
     /// Bytes of a register.
@@ -46,7 +46,7 @@ impl Width {
         }
     }
 
-    /// The widest one with which this CPU can load and store.
+    /// The widest one that this CPU supports for loads and stores.
     pub fn widest() -> Width {
         let works = |width: &Width| missing(Operation::Load, *width).is_none();
         Width::ALL.into_iter().rev().find(works).unwrap_or(Width::Scalar)
@@ -62,12 +62,12 @@ impl fmt::Display for Width {
     }
 }
 
-/// What coding is made of.
+/// Instructions used for coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
-    /// From the nearest cache.
+    /// Load from the L1 cache.
     Load,
-    /// Into the nearest cache.
+    /// Store to the L1 cache.
     Store,
     /// Sums in a field of characteristic 2.
     Xor,
@@ -75,7 +75,7 @@ pub enum Operation {
     Ternary,
     /// By a constant number of bits.
     Shift,
-    /// Bytes picked by bytes: look-ups of nibbles.
+    /// Byte shuffle, as used for nibble lookups.
     Shuffle,
     /// A bit matrix times every byte (GFNI).
     Affine,
@@ -84,7 +84,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Operation; 8] = [
         Operation::Load,
         Operation::Store,
@@ -111,22 +111,22 @@ impl Operation {
     }
 }
 
-/// How a buffer is loaded.
+/// Access pattern of loads over a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// One register per turn of the loop.
+    /// One register per iteration.
     Plain,
-    /// Four registers per turn, and at least a line.
+    /// Four registers per iteration, and at least a line.
     Unrolled,
-    /// The same, and every line asked for so many bytes ahead.
+    /// The same, with a prefetch of every line.
     Prefetched {
-        /// Bytes ahead.
+        /// Prefetch distance in bytes.
         ahead: usize,
     },
 }
 
 impl Access {
-    /// Bytes of a turn of the loop.
+    /// Bytes per iteration.
     pub fn turn(self, width: Width) -> usize {
         match self {
             Access::Plain => width.bytes(),
@@ -135,67 +135,67 @@ impl Access {
     }
 }
 
-/// How outputs are stored.
+/// Kind of stores of outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stores {
-    /// Through the caches: a line is read before it is written.
+    /// Through the caches: a line is read for ownership before it is written.
     Ordinary,
-    /// Past them.
+    /// Non-temporal stores, past the caches.
     NonTemporal,
 }
 
-/// The order of a chase.
+/// Order of the elements of a pointer chase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// From the end to the beginning, as lmbench goes: prefetchers that look for it follow.
+    /// Descending addresses, as in lmbench; hardware prefetchers can detect it.
     Descending,
-    /// By chance, from this seed: nobody can follow.
+    /// Random with this seed; prefetchers cannot predict it.
     Random(u64),
 }
 
-/// Why there is no such loop.
+/// Reason why a loop cannot be created or run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeasureError {
-    /// The CPU lacks something.
+    /// The CPU lacks an instruction set.
     #[error("{operation} with {width} registers needs {needs}")]
     Unsupported {
-        /// What was to be measured.
+        /// The operation.
         operation: &'static str,
-        /// With which registers.
+        /// The register width.
         width: Width,
-        /// What is missing.
+        /// The missing instruction set.
         needs: &'static str,
     },
-    /// A build, or an architecture, without machine code.
+    /// The build or the architecture has no machine code generator.
     #[error("loops are emitted for x86-64 only, and with the engine's feature `compiler`")]
     NoMachineCode,
-    /// The system gives no executable pages.
+    /// The system provides no executable pages.
     #[error("no executable pages")]
     Pages(#[from] std::io::Error),
-    /// Memory that a loop cannot run over.
-    #[error("{what} of {bytes} bytes: it takes a multiple of {unit}, and more than none")]
+    /// A buffer of an unsupported size.
+    #[error("{what} of {bytes} bytes: must be a positive multiple of {unit}")]
     Buffer {
         /// Which.
         what: &'static str,
         /// Its bytes.
         bytes: usize,
-        /// What it must be a multiple of.
+        /// The required unit.
         unit: usize,
     },
-    /// More or fewer blocks than a loop was made for, or of different lengths, or not aligned for stores past the caches.
+    /// A wrong number of blocks, different lengths, or outputs not aligned to cache lines.
     #[error(
-        "{inputs} inputs and {outputs} outputs of equal length at addresses that {LINE} divides are needed"
+        "{inputs} inputs and {outputs} outputs of equal length are needed, outputs aligned to {LINE} bytes"
     )]
     Blocks {
-        /// Inputs it was made for.
+        /// Inputs of the loop.
         inputs: usize,
-        /// Outputs it was made for.
+        /// Outputs of the loop.
         outputs: usize,
     },
 }
 
-/// What this CPU lacks for an operation; nothing if it can do it.
+/// The instruction set that this CPU lacks for an operation; `None` if it is supported.
 pub fn missing(operation: Operation, width: Width) -> Option<&'static str> {
     pages::missing(operation, width)
 }
@@ -207,7 +207,7 @@ fn refused(operation: Operation, width: Width) -> Result<(), MeasureError> {
     }
 }
 
-/// One instruction again and again, with nothing to wait for.
+/// Throughput of one instruction: independent repetitions in a loop.
 #[derive(Debug)]
 pub struct Repeated {
     pages: Pages,
@@ -215,13 +215,13 @@ pub struct Repeated {
     width: Width,
 }
 
-/// What loads and stores go to.
+/// Target of loads and stores.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Lines([u8; REPEATS * LINE]);
 
 impl Repeated {
-    /// A loop of this instruction.
+    /// Creates the loop for an instruction.
     ///
     /// # Errors
     /// See [`MeasureError`].
@@ -231,18 +231,18 @@ impl Repeated {
         Ok(Repeated { pages: Pages::repeated(operation, width)?, place, width })
     }
 
-    /// Bytes that one turn goes over, all registers together.
+    /// Bytes per iteration over all registers.
     pub fn turn_bytes(&self) -> usize {
         REPEATS * self.width.bytes()
     }
 
-    /// So many turns, at least one.
+    /// Runs the given number of iterations, at least one.
     pub fn run(&mut self, turns: u32) {
         self.pages.over_lines(&mut self.place.0, turns.max(1) as usize);
     }
 }
 
-/// Loads of all of a buffer.
+/// Sequential loads over a buffer.
 #[derive(Debug)]
 pub struct Loads {
     pages: Pages,
@@ -250,7 +250,7 @@ pub struct Loads {
 }
 
 impl Loads {
-    /// A loop over buffers.
+    /// Creates the loop.
     ///
     /// # Errors
     /// See [`MeasureError`].
@@ -259,12 +259,12 @@ impl Loads {
         Ok(Loads { pages: Pages::loads(width, access)?, unit: access.turn(width) })
     }
 
-    /// What the length of a buffer must be a multiple of.
+    /// Unit of the buffer length.
     pub fn unit(&self) -> usize {
         self.unit
     }
 
-    /// Loads all of it so many times, at least once.
+    /// Loads the buffer `passes` times, at least once.
     ///
     /// # Errors
     /// [`MeasureError::Buffer`].
@@ -277,7 +277,7 @@ impl Loads {
     }
 }
 
-/// Several streams at once, as an encoder has them: k inputs are loaded, m outputs stored, nothing computed.
+/// Concurrent streams like those of an encoder: k inputs are loaded, m outputs stored, without computation.
 #[derive(Debug)]
 pub struct Streams {
     pages: Pages,
@@ -286,7 +286,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// A loop over blocks, with the widest registers there are. Inputs are asked for so many bytes `ahead`, with 0 not at all.
+    /// Creates the loop with the widest registers. Inputs are prefetched `ahead` bytes; 0 disables prefetching.
     ///
     /// # Errors
     /// See [`MeasureError`].
@@ -299,7 +299,7 @@ impl Streams {
         Ok(Streams { pages: Pages::streams(width, (inputs, outputs), (stores, ahead))?, inputs, outputs })
     }
 
-    /// Goes over all blocks once. What outputs hold then are bytes of inputs.
+    /// Runs over all blocks once. Outputs then hold bytes of inputs.
     ///
     /// # Errors
     /// [`MeasureError::Blocks`], [`MeasureError::Buffer`].
@@ -320,7 +320,7 @@ impl Streams {
     }
 }
 
-/// Loads that each wait for the one before: its value is their address.
+/// Pointer chase: each load depends on the address loaded before it.
 #[derive(Debug)]
 pub struct Chase {
     pages: Pages,
@@ -328,7 +328,7 @@ pub struct Chase {
 }
 
 impl Chase {
-    /// A ring through `bytes` bytes, a stop every `stride` bytes.
+    /// Creates a ring through `bytes` bytes with one element every `stride` bytes.
     ///
     /// # Errors
     /// See [`MeasureError`].
@@ -345,24 +345,24 @@ impl Chase {
         Ok(Chase { pages, ring })
     }
 
-    /// Stops of the ring.
+    /// Elements of the ring.
     pub fn stops(&self) -> usize {
         self.pages.stops(&self.ring)
     }
 
-    /// Goes on for [`CHASED`] loads per turn, at least one turn.
+    /// Continues for [`CHASED`] loads per iteration, at least one iteration.
     pub fn run(&mut self, turns: u32) {
         self.pages.around(&mut self.ring, turns.max(1) as usize);
     }
 }
 
-/// The stops in the order in which they are visited, each once.
+/// The elements in the order of visits, each once.
 fn stops(count: usize, order: Order) -> Vec<usize> {
     let mut stops: Vec<usize> = (0..count).rev().collect();
     if let Order::Random(seed) = order {
         let mut state = seed;
         for left in (1..count).rev() {
-            // SplitMix64: enough to leave no pattern that a prefetcher finds.
+            // SplitMix64 leaves no pattern for a prefetcher.
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
             let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,13 +1,13 @@
-//! What stands for compiled kernels where machine code is switched off or has no emission.
+//! Replacement for compiled kernels in builds without machine code.
 
 use super::choose::Choice;
 use super::machine::{Allocated, Form};
 use super::target::Target;
-use crate::kernel::{Points, Quotients};
+use crate::division::{SignaturePoints, TrailingQuotients};
 use crate::plan::Plan;
 use std::convert::Infallible;
 
-/// There is none.
+/// Uninhabited.
 #[derive(Debug)]
 pub(crate) struct CodeKernel(Infallible);
 
@@ -22,20 +22,31 @@ impl CodeKernel {
     }
 }
 
-/// There is none.
+/// Uninhabited.
 #[derive(Debug)]
 pub(crate) struct SigningKernel(Infallible);
 
 impl SigningKernel {
-    pub(crate) unsafe fn new(_: &Plan, _: Target, _: &Allocated, _: Points) -> Option<SigningKernel> {
+    pub(crate) unsafe fn new(
+        _: &Plan,
+        _: Target,
+        _: &Allocated,
+        _: SignaturePoints,
+    ) -> Option<SigningKernel> {
         None
     }
 
-    pub(crate) fn run(&self, _: &[&[u8]], _: &mut [&mut [u8]], _: usize, _: usize) -> Option<Quotients> {
+    pub(crate) fn run(
+        &self,
+        _: &[&[u8]],
+        _: &mut [&mut [u8]],
+        _: usize,
+        _: usize,
+    ) -> Option<TrailingQuotients> {
         match self.0 {}
     }
 }
 
-pub(super) fn assembly(_: &Plan, _: Target, _: &Allocated, _: usize) -> Option<(usize, String)> {
+pub(super) fn assembly(_: &Plan, _: Target, _: &Allocated, _: usize) -> Option<(usize, Option<String>)> {
     None
 }

@@ -1,13 +1,13 @@
-//! The small language between plans and machine code: a straight-line program over registers of bytes.
+//! Intermediate representation between plans and machine code: a straight-line program over registers of bytes.
 //!
-//! A program says what happens to one column of registers, the same at every position of the blocks: loads, byte
-//! maps (a multiplication by a constant is one), sums of any number of values. Each operation is made once;
-//! asking for it again gives the same value. The order of the operations is the schedule.
+//! A program describes the computation of one column of registers, the same at every position of the blocks: loads,
+//! byte maps (such as multiplication by a constant), sums of any number of values. Equal operations are one value
+//! (value numbering). The order of the operations is the schedule.
 
-use crate::kernel::linear::ByteMap;
+use crate::bytemap::ByteMap;
 use std::collections::{HashMap, HashSet};
 
-/// The result of an operation: its place in the program.
+/// The result of an operation, as its index in the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Value(pub(crate) u32);
 
@@ -17,19 +17,19 @@ impl Value {
     }
 }
 
-/// Where a register of bytes lies: a block, and in the packets layout a packet of its group.
+/// Location of a register of bytes: a block and, in the packets layout, a packet of its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     /// Inputs are numbered from 0, outputs follow them.
     pub(crate) block: u32,
     /// Packet in the group; 0 in the words layout.
     pub(crate) packet: u32,
 }
 
-/// How many turns of the loop ago a remainder was written, for signatures that the program divides for.
+/// Age of a quotient of a signature division, in iterations of the loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Age {
-    /// Eight: the newest one takes its place.
+    /// Eight iterations; the newest quotient overwrites it.
     Eighth,
     /// Seven.
     Seventh,
@@ -37,62 +37,65 @@ pub(crate) enum Age {
     Last,
 }
 
-impl Place {
-    /// The number of no block: it stands for the remainders that a loop keeps.
+impl Location {
+    /// Pseudo block of the division state.
     const REMAINDERS: u32 = u32::MAX;
     const AGES: [Age; 3] = [Age::Eighth, Age::Seventh, Age::Last];
 
-    /// A remainder of a division. Stored is always to the place of the oldest.
-    pub(crate) fn remainder(division: usize, age: Age) -> Place {
-        Place { block: Place::REMAINDERS, packet: (Place::AGES.len() * division) as u32 + age as u32 }
+    /// The quotient of a division with this age. Stores always go to the oldest.
+    pub(crate) fn remainder(division: usize, age: Age) -> Location {
+        Location {
+            block: Location::REMAINDERS,
+            packet: (Location::AGES.len() * division) as u32 + age as u32,
+        }
     }
 
-    /// The division and the age, where it is a remainder.
+    /// The division and the age, if it is division state.
     pub(crate) fn as_remainder(self) -> Option<(usize, Age)> {
-        let (packet, ages) = (self.packet as usize, Place::AGES.len());
-        (self.block == Place::REMAINDERS).then(|| (packet / ages, Place::AGES[packet % ages]))
+        let (packet, ages) = (self.packet as usize, Location::AGES.len());
+        (self.block == Location::REMAINDERS).then(|| (packet / ages, Location::AGES[packet % ages]))
     }
 }
 
-/// Half of every byte.
+/// A nibble of every byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Half {
     Low,
     High,
 }
 
-/// Where the bytes of a register go. Symbols of several bytes are gathered by byte: first the lowest bytes of all
-/// symbols, then the second ones, and so on, so that eight bytes in a row mean the same.
+/// Permutation of the bytes of a register. Symbols of several bytes are gathered by byte: first the lowest bytes of all
+/// symbols, then the second ones, and so on, so that eight consecutive bytes have the same significance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Shuffle {
-    /// From symbols of so many bytes.
+    /// From symbols of this many bytes.
     Gather(u8),
-    /// Back to symbols of so many bytes.
+    /// Back to symbols of this many bytes.
     Scatter(u8),
-    /// So many times eight bytes towards the start, around the end.
+    /// Rotation by this many times eight bytes towards the start.
     Rotate(u8),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
-    /// The bytes at a place, as they were before the program ran.
-    Load(Place),
+    /// The bytes at a location before the program runs.
+    Load(Location),
     /// A GF(2)-linear map of every byte.
     Map(Value, ByteMap),
-    /// The same with a map for each eight bytes of the register.
+    /// The same with a separate map for each eight bytes of the register.
     MapEach(Value, [ByteMap; 8]),
-    /// The bytes of a register in another order.
+    /// A permutation of the bytes of a register.
     Shuffle(Value, Shuffle),
-    /// The sum of the values; of none, zero.
+    /// The sum of the values; zero for an empty list.
     Sum(Vec<Value>),
-    /// Half of every byte, as a number below 16.
+    /// A nibble of every byte, as a number below 16.
     Nibble(Value, Half),
-    /// For every byte, which is below 16: the image of it as this half of a byte.
+    /// Lookup of every byte, which is below 16, as this nibble of the map's argument.
     Look(Value, ByteMap, Half),
 }
 
 impl Op {
-    /// The values it is made of.
+    /// Its operands.
     pub(crate) fn operands(&self) -> &[Value] {
         match self {
             Op::Load(_) => &[],
@@ -119,12 +122,12 @@ impl Op {
     }
 }
 
-/// Operations in the order they are done, and what is stored.
+/// Operations in execution order, and the stores.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Program {
     ops: Vec<Op>,
     known: HashMap<Op, Value>,
-    outputs: Vec<(Place, Value)>,
+    outputs: Vec<(Location, Value)>,
 }
 
 impl Program {
@@ -136,12 +139,12 @@ impl Program {
         &self.ops[value.index()]
     }
 
-    /// What is stored where.
-    pub(crate) fn outputs(&self) -> &[(Place, Value)] {
+    /// Stored values with their locations.
+    pub(crate) fn outputs(&self) -> &[(Location, Value)] {
         &self.outputs
     }
 
-    /// The value of an operation, made now if it was not before.
+    /// The value of an operation, added if it is new.
     pub(crate) fn make(&mut self, op: Op) -> Value {
         if let Some(&value) = self.known.get(&op) {
             return value;
@@ -154,10 +157,10 @@ impl Program {
     }
 
     pub(crate) fn load(&mut self, block: usize, packet: usize) -> Value {
-        self.make(Op::Load(Place { block: block as u32, packet: packet as u32 }))
+        self.make(Op::Load(Location { block: block as u32, packet: packet as u32 }))
     }
 
-    /// The image of a value, `None` for zero; the identity costs nothing.
+    /// The image of a value; `None` for the zero map, the value itself for the identity.
     pub(crate) fn map(&mut self, of: Value, map: ByteMap) -> Option<Value> {
         if map.is_zero() {
             None
@@ -168,7 +171,7 @@ impl Program {
         }
     }
 
-    /// The sum of terms, `None` for zero. Equal terms cancel in pairs; one term is its own sum.
+    /// The sum of terms; `None` for zero. Equal terms cancel in pairs; a single term is returned unchanged.
     pub(crate) fn sum(&mut self, terms: impl IntoIterator<Item = Value>) -> Option<Value> {
         let mut odd: Vec<Value> = Vec::new();
         for term in terms {
@@ -177,7 +180,7 @@ impl Program {
                 None => odd.push(term),
             }
         }
-        // One order, so that equal sums are one value.
+        // Sorted, so that equal sums are one value.
         odd.sort_unstable();
         match odd[..] {
             [] => None,
@@ -187,17 +190,17 @@ impl Program {
     }
 
     /// Stores a value, or zeros.
-    pub(crate) fn store(&mut self, place: Place, value: Option<Value>) {
+    pub(crate) fn store(&mut self, place: Location, value: Option<Value>) {
         let value = value.unwrap_or_else(|| self.make(Op::Sum(Vec::new())));
         self.outputs.push((place, value));
     }
 
-    /// Appends the outputs of another program, whose values are found by `to`.
+    /// Appends the stores of another program, with values mapped by `to`.
     pub(crate) fn store_renamed(&mut self, from: &Program, to: impl Fn(Value) -> Value) {
         self.outputs.extend(from.outputs.iter().map(|&(place, value)| (place, to(value))));
     }
 
-    /// How often each value is used, as an operand or as an output.
+    /// Number of uses of each value, as an operand or an output.
     pub(crate) fn uses(&self) -> Vec<u32> {
         let mut uses = vec![0; self.ops.len()];
         let operands = self.ops.iter().flat_map(|op| op.operands());
@@ -207,7 +210,7 @@ impl Program {
         uses
     }
 
-    /// How many blocks it reads and writes.
+    /// Number of blocks accessed.
     pub(crate) fn blocks(&self) -> usize {
         let loads = self.ops.iter().filter_map(|op| match op {
             Op::Load(place) => Some(place),
@@ -218,12 +221,12 @@ impl Program {
         blocks.collect::<HashSet<_>>().len()
     }
 
-    /// How many maps it has.
+    /// Number of maps.
     pub(crate) fn products(&self) -> usize {
         self.ops.iter().filter(|op| matches!(op, Op::Map(..) | Op::MapEach(..))).count()
     }
 
-    /// The program without what no output needs.
+    /// The program without operations that no output needs.
     pub(crate) fn without_dead_code(&self) -> Program {
         let mut needed = vec![false; self.ops.len()];
         self.outputs.iter().for_each(|(_, value)| needed[value.index()] = true);
@@ -241,16 +244,16 @@ impl Program {
         kept
     }
 
-    /// The program that stores only what goes to these blocks.
+    /// The program reduced to the stores to these blocks.
     pub(crate) fn for_blocks(&self, blocks: std::ops::Range<usize>) -> Program {
         let mut part = self.clone();
         part.outputs.retain(|(place, _)| blocks.contains(&(place.block as usize)));
         part.without_dead_code()
     }
 
-    /// What the outputs are where every place holds the byte `load(place)`: what programs mean.
+    /// Evaluates the program on single bytes `load(place)`: the semantics of programs.
     #[cfg(test)]
-    pub(crate) fn evaluate(&self, load: impl Fn(Place) -> u8) -> Vec<(Place, u8)> {
+    pub(crate) fn evaluate(&self, load: impl Fn(Location) -> u8) -> Vec<(Location, u8)> {
         let mut values: Vec<u8> = Vec::with_capacity(self.ops.len());
         for op in &self.ops {
             let of = |value: &Value| values[value.index()];

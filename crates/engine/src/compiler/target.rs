@@ -1,22 +1,21 @@
-//! What a machine offers to programs.
+//! Targets: the instruction set for which programs are compiled.
 
-/// The instruction set that a program is made for.
+use crate::tuning::INTERPRETED_REGISTERS;
+
+/// Properties of an instruction set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Target {
     /// Bytes of a register.
     pub(crate) width: usize,
-    /// Whether byte maps are one instruction (GFNI); otherwise they are look-ups.
+    /// True if byte maps are one instruction (GFNI); otherwise they are nibble lookups.
     pub(crate) affine: bool,
-    /// Whether bytes can go anywhere in a register (VBMI): then symbols of several bytes have programs too.
+    /// True if bytes can be permuted across the register (VBMI), which programs for symbols of several bytes need.
     pub(crate) permutes: bool,
-    /// Whether machine code can be emitted for it; otherwise steps are interpreted.
+    /// True if machine code can be emitted; otherwise steps are interpreted.
     pub(crate) native: bool,
 }
 
-/// Registers of the interpreter: as many as let few values wait in slots, since both lie in the L1 cache anyway.
-const INTERPRETED_REGISTERS: usize = 24;
-
-/// What has an emission.
+/// Targets with machine code.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "rows of another architecture"))]
 impl Target {
     pub(crate) const AVX2: Target = Target::native(32, false);
@@ -35,12 +34,12 @@ impl Target {
 }
 
 impl Target {
-    /// The interpreter applies byte maps by whatever instructions the row of the kernel table has.
+    /// The interpreter applies byte maps with the instructions of its kernel set.
     pub(crate) const fn interpreted(width: usize) -> Target {
         Target { width, affine: true, permutes: false, native: false }
     }
 
-    /// Registers there are.
+    /// Number of registers.
     pub(crate) fn registers(self) -> usize {
         match self.width {
             _ if !self.native => INTERPRETED_REGISTERS,
@@ -49,7 +48,7 @@ impl Target {
         }
     }
 
-    /// Terms that one instruction adds up.
+    /// Terms that one instruction adds.
     pub(crate) fn arity(self) -> usize {
         if self.width == 64 || !self.native { 3 } else { 2 }
     }

@@ -1,26 +1,27 @@
-//! Compiled code against the reference: plans of codes, and random ones by the ten thousand.
+//! Compiled code compared with the reference: plans of codes, and thousands of random plans.
 
 use super::choose::choose;
 use super::target::Target;
-use crate::code::{Code, Layout};
-use crate::conformance::Random;
+use crate::code::Code;
+use crate::conformance::TestRng;
 use crate::field::Field;
-use crate::kernel::{Backend, Kernel, Reference, Row, Tier, rows};
+use crate::kernel::{Backend, Kernel, KernelSet, Reference, Tier, kernel_sets};
+use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 use gabion_testkit::rounds;
 
-/// Rows that this CPU can run: some emit code, others interpret.
-fn supported_rows() -> Vec<&'static Row> {
-    rows().iter().filter(|row| row.supported()).collect()
+/// Kernel sets that this CPU supports: some emit code, others interpret.
+fn supported_rows() -> Vec<&'static KernelSet> {
+    kernel_sets().iter().filter(|row| row.supported()).collect()
 }
 
-/// Calls as parts of blocks that lie in the L1 cache, in L2, in memory: each has its own loop.
-const WHOLES: [usize; 4] = [0, 8 << 10, 64 << 10, 1 << 30];
+/// Block lengths in the L1 cache, in L2 and in memory: each has its own loop.
+const TOTAL_LENGTHS: [usize; 4] = [0, 8 << 10, 64 << 10, 1 << 30];
 
 const PAGE: usize = 4096;
 
-/// A block that begins `shift` bytes behind the start of a page.
+/// A block that starts `shift` bytes behind the start of a page.
 #[derive(Clone)]
 struct Block {
     memory: Vec<u8>,
@@ -29,7 +30,7 @@ struct Block {
 }
 
 impl Block {
-    fn random(len: usize, shift: usize, random: &mut Random) -> Block {
+    fn random(len: usize, shift: usize, random: &mut TestRng) -> Block {
         let mut block = Block { memory: vec![0; len + shift + PAGE], len, shift };
         random.fill(block.bytes_mut());
         block
@@ -55,11 +56,11 @@ impl Block {
     }
 }
 
-/// Blocks that begin with a cache line, or all at another place in it, or each at its own; as an allocator lays them, one a little behind
-/// the other; all at the same place of their pages.
-fn blocks(count: usize, len: usize, random: &mut Random) -> Vec<Block> {
+/// Blocks aligned to cache lines, or all misaligned alike, or each differently; placed like an allocator does, each
+/// slightly further; or all at the same page offset.
+fn blocks(count: usize, len: usize, random: &mut TestRng) -> Vec<Block> {
     let (places, alike) = (random.below(5), random.below(64));
-    let shift = |index: usize, random: &mut Random| {
+    let shift = |index: usize, random: &mut TestRng| {
         let line = 64 * random.below(PAGE / 64);
         [line, line + alike, random.below(PAGE), 16 * index % PAGE, alike][places]
     };
@@ -70,32 +71,32 @@ fn blocks(count: usize, len: usize, random: &mut Random) -> Vec<Block> {
     (0..count).map(block).collect()
 }
 
-fn check(plan: &Plan, len: usize, random: &mut Random) {
+fn check(plan: &Plan, len: usize, random: &mut TestRng) {
     let mut inputs = blocks(plan.inputs().len() + plan.outputs().len(), len, random);
     let before = inputs.split_off(plan.inputs().len());
     let mut outputs = before.clone();
-    let mut run = |kernel: &dyn Kernel, whole: usize| -> Vec<Vec<u8>> {
+    let mut run = |kernel: &dyn Kernel, total_len: usize| -> Vec<Vec<u8>> {
         let inputs: Vec<&[u8]> = inputs.iter().map(Block::bytes).collect();
         let pairs = outputs.iter_mut().zip(&before);
         let mut slices: Vec<&mut [u8]> = pairs.map(|(output, before)| output.copied_from(before)).collect();
-        kernel.run_part(whole, &inputs, &mut slices).unwrap();
+        kernel.run_part(total_len, &inputs, &mut slices).unwrap();
         outputs.iter().map(|output| output.bytes().to_vec()).collect()
     };
     let expected = run(&*Reference.compile(plan).unwrap(), 0);
     for row in supported_rows() {
         let backend = row.at(Tier::Code);
         let kernel = backend.compile(plan).unwrap();
-        for whole in WHOLES {
+        for total_len in TOTAL_LENGTHS {
             assert!(
-                run(&*kernel, whole) == expected,
-                "{} differs: {plan:?}, {len} of {whole} bytes",
+                run(&*kernel, total_len) == expected,
+                "{} differs: {plan:?}, {len} of {total_len} bytes",
                 backend.name()
             );
         }
     }
 }
 
-fn random_matrix(random: &mut Random, field: Field, rows: usize, columns: usize) -> Matrix {
+fn random_matrix(random: &mut TestRng, field: Field, rows: usize, columns: usize) -> Matrix {
     let (density, small) = (1 + random.below(4), random.below(3) == 0);
     let entry = |_, _| match random.below(4) < density {
         true if small => random.next_u64() & field.mask() & 3,
@@ -107,7 +108,7 @@ fn random_matrix(random: &mut Random, field: Field, rows: usize, columns: usize)
 
 #[test]
 fn random_matrices() {
-    let mut random = Random(0x636f_6465);
+    let mut random = TestRng(0x636f_6465);
     for _ in 0..rounds(10_000) {
         let (rows, columns) = (1 + random.below(7), 1 + random.below(15));
         let matrix = random_matrix(&mut random, Field::GF8, rows, columns);
@@ -119,7 +120,7 @@ fn random_matrices() {
 
 #[test]
 fn random_matrices_of_other_words() {
-    let mut random = Random(0x776f_7264);
+    let mut random = TestRng(0x776f_7264);
     for round in 0..600 {
         let field = [Field::GF4, Field::GF16, Field::GF32, Field::GF64][round % 4];
         let (rows, columns) = (1 + random.below(4), 1 + random.below(7));
@@ -140,7 +141,7 @@ fn random_matrices_of_other_words() {
 
 #[test]
 fn random_bit_matrices() {
-    let mut random = Random(0x6269_7473);
+    let mut random = TestRng(0x6269_7473);
     for _ in 0..rounds(2_000) {
         let field = Field::new(2 + random.below(7) as u32).unwrap();
         let (rows, columns) = (1 + random.below(4), 1 + random.below(8));
@@ -153,10 +154,10 @@ fn random_bit_matrices() {
     }
 }
 
-/// More sums than one search takes, more terms than triples are looked for, more values than registers.
+/// More sums than one search takes, more terms than the search of triples takes, more values than registers.
 #[test]
 fn large_bit_matrices_and_wide_symbols() {
-    let mut random = Random(0x7769_6465);
+    let mut random = TestRng(0x7769_6465);
     for round in 0..40 {
         let field = Field::new(9 + random.below(8) as u32).unwrap();
         let (rows, columns) = (1 + random.below(6), 1 + random.below(16));
@@ -179,7 +180,7 @@ fn large_bit_matrices_and_wide_symbols() {
 
 #[test]
 fn codes_and_their_repairs() {
-    let mut random = Random(0x7265_7061_6972);
+    let mut random = TestRng(0x7265_7061_6972);
     for round in 0..rounds(400) {
         let family = ["subspace", "cauchy-isal", "cauchy", "rs-vandermonde"][random.below(4)];
         let largest = if round % 20 == 0 { 60 } else { 20 };
@@ -197,10 +198,10 @@ fn codes_and_their_repairs() {
     }
 }
 
-/// Few inputs and many outputs: two passes where stores go to L2, or where blocks lie badly.
+/// Few inputs and many outputs: two passes for stores to L2, or if blocks alias or conflict.
 #[test]
 fn halves_of_many_outputs() {
-    let mut random = Random(0x6861_6c66);
+    let mut random = TestRng(0x6861_6c66);
     let passes = |shape: &str| {
         let plan = shape.parse::<Code>().unwrap().encode_plan().unwrap();
         choose(&plan, Target::GFNI_AVX512, &mut |_| ()).unwrap().passes.len()
@@ -215,17 +216,17 @@ fn halves_of_many_outputs() {
     }
 }
 
-/// Every shape of both orientations, cosets that wrap around and all.
+/// Shapes of both orientations, including cosets that wrap around.
 #[test]
 fn the_largest_shapes() {
-    let mut random = Random(0x006c_6172_6765);
+    let mut random = TestRng(0x006c_6172_6765);
     for shape in ["253+3", "128+32", "3+100", "30+33", "64+64", "1+40", "40+1", "128+128", "129+65:w16"] {
         check(&shape.parse::<Code>().unwrap().encode_plan().unwrap(), 334, &mut random);
     }
 }
 
-/// Codes over GF(2^8) whose matrices are large become programs of few products, redundancy that is all lost as well; a large matrix
-/// that has no factors stays with the generic kernels, and so does a program that would have no fewer products.
+/// Codes over GF(2^8) with large matrices become programs of few products, also for the loss of all redundancy; a large
+/// matrix without factors stays with the generic kernels, as does a program that would not have fewer products.
 #[test]
 fn large_matrices_are_compiled_where_they_factor() {
     let products = |plan: Plan| {
@@ -245,9 +246,9 @@ fn large_matrices_are_compiled_where_they_factor() {
     let code: Code = "128+128".parse().unwrap();
     let (data, redundancy): (Vec<usize>, Vec<usize>) = ((0..128).collect(), (128..256).collect());
     assert!(products(code.repair_plan(&redundancy, &data).unwrap()).is_some_and(|products| products <= 900));
-    // Without order nothing but the matrix is left, which is too large.
+    // A random pattern has only the dense matrix, which is too large.
     let mut blocks: Vec<usize> = (0..256).collect();
-    let mut random = Random(0x6861_6c76_6573);
+    let mut random = TestRng(0x6861_6c76_6573);
     (1..256).for_each(|i| blocks.swap(i, random.below(i + 1)));
     let (lost, there) = blocks.split_at(128);
     assert_eq!(products(code.repair_plan(lost, there).unwrap()), None);

@@ -1,38 +1,40 @@
-//! Plans, lengths and addresses out of any bytes: what a fuzzer drives, and a test with bytes of chance.
+//! Plans, lengths and addresses decoded from arbitrary bytes, for a fuzzer and for a test with random bytes.
 //!
-//! Every byte string means something, the empty one too: what it does not say is 0. Sizes are small, so that
-//! a run takes little and a fuzzer sees much.
+//! Every byte string is valid, including the empty one: missing bytes are 0. Sizes are small, so that runs are short
+//! and a fuzzer covers much.
 
-use super::{Buffers, Random, same_as_reference, same_as_reference_in_rows, sample};
-use crate::code::{Code, Family, Layout};
+use super::{Buffers, TestRng, same_as_reference, same_as_reference_in_rows, sample};
+use crate::code::{Code, Family};
 use crate::error::Error;
 use crate::field::Field;
-use crate::kernel::{Backend, Tier, TieredRow, rows};
+use crate::kernel::{Backend, Tier, TieredKernelSet, kernel_sets};
+use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 
-/// Most inputs and outputs.
+/// Maximum inputs and outputs.
 type Most = (usize, usize);
 
 const WORDS: Most = (12, 6);
-/// The bit matrix has w · w times as many entries, and compiling takes as much longer.
+/// The bit matrix has w · w times as many entries, and compilation takes longer by that factor.
 const PACKETS: Most = (4, 3);
-/// Most are too many for the compiler and run by transforms; many are known by their points alone.
+/// Most are too large for the compiler and run by transforms; many are stored by their points.
 const LARGE: Most = (600, 600);
 
-/// Beyond two turns of the widest loop, with a rest.
+/// More than two iterations of the widest loop, plus a rest.
 const MAX_LEN: usize = 700;
-/// Beyond a tile of a transform, with a rest, but for the widest registers: a fuzzer sees more with shorter ones.
+/// More than a tile of a transform plus a rest, except for the widest registers: shorter lengths let a fuzzer cover
+/// more.
 const MAX_LARGE_LEN: usize = 300;
 
-/// Outputs of a large code that the reference makes: it takes its time for all inputs of each.
+/// Outputs of a large code that the slow reference computes.
 const LARGE_ROWS: usize = 2;
 
-/// Reads a plan, a length and addresses out of `bytes` and compares compiled code of every row that this CPU can
-/// run with the reference. A difference, or a byte written outside of a buffer, is a panic.
+/// Decodes a plan, a length and addresses from `bytes` and compares compiled code of every supported kernel set with
+/// the reference. Panics on a difference or a write outside a buffer.
 pub fn from_bytes(bytes: &[u8]) {
-    let rows: Vec<TieredRow> =
-        rows().iter().filter(|row| row.supported()).map(|row| row.at(Tier::Code)).collect();
+    let rows: Vec<TieredKernelSet> =
+        kernel_sets().iter().filter(|row| row.supported()).map(|row| row.at(Tier::Code)).collect();
     let backends: Vec<&dyn Backend> = rows.iter().map(|row| row as &dyn Backend).collect();
     compare(bytes, &backends);
 }
@@ -43,14 +45,14 @@ fn compare(bytes: &[u8], backends: &[&dyn Backend]) {
     if kind == 4 {
         return compare_large(source, backends);
     }
-    // Some bytes name a code that does not exist; there is nothing to compare then.
+    // Some bytes decode to an invalid code; nothing is compared then.
     let Ok(plan) = source.plan(kind) else { return };
     let granule = plan.granule();
     let len = match plan.layout() {
         Layout::Words => source.below(MAX_LEN).next_multiple_of(granule),
         Layout::Packets { .. } => source.below(3) * granule,
     };
-    let mut random = Random(source.number());
+    let mut random = TestRng(source.number());
     same_as_reference(backends, &plan, len, &mut Fenced(source), &mut random);
 }
 
@@ -58,11 +60,11 @@ fn compare_large(mut source: Source, backends: &[&dyn Backend]) {
     let plan = source.large_plan().expect("these families have all of these codes");
     let len = source.below(MAX_LARGE_LEN).next_multiple_of(plan.granule());
     let rows: Vec<usize> = (0..LARGE_ROWS).map(|_| source.below(plan.outputs().len())).collect();
-    let mut random = Random(source.number());
+    let mut random = TestRng(source.number());
     same_as_reference_in_rows(backends, &plan, &rows, len, &mut Fenced(source), &mut random);
 }
 
-/// Bytes that are read as choices, and zeros after them.
+/// Source of choices: the bytes, then zeros.
 struct Source<'a>(&'a [u8]);
 
 impl Source<'_> {
@@ -109,7 +111,7 @@ impl Source<'_> {
     fn matrix_plan(&mut self, field: Field, layout: Layout, most: Most) -> Result<Plan, Error> {
         let (outputs, inputs) = (self.below(most.1 + 1), self.below(most.0 + 1));
         let mode = if self.below(2) == 0 { Mode::Write } else { Mode::Add };
-        // Zeros and ones are special to the compiler, and rare among all elements.
+        // The compiler treats zeros and ones specially, and they are rare among all elements.
         let kept = [field.mask(), 3, 1][self.below(3)];
         let element_bytes = field.w().div_ceil(8);
         let entry = |_, _| (0..element_bytes).fold(0, |entry, _| entry << 8 | u64::from(self.byte())) & kept;
@@ -136,13 +138,13 @@ impl Source<'_> {
         }
     }
 
-    /// Codes over GF(2^16) that are known by their points.
+    /// Codes over GF(2^16) that are stored by their points.
     fn large_plan(&mut self) -> Result<Plan, Error> {
         let family = [Family::Subspace, Family::Cauchy, Family::RsVandermonde][self.below(3)];
         let (k, m) = (1 + self.below(LARGE.0), 1 + self.below(LARGE.1));
         let code = Code::new(family, Field::GF16, k, m, Layout::Words)?;
-        // An order of all columns would take more bytes than a fuzzer likes to try.
-        let mut order = Random(self.number());
+        // A permutation of all columns would take too many bytes for a fuzzer.
+        let mut order = TestRng(self.number());
         match self.below(4) {
             0 => code.encode_plan(),
             1 => code.update_plan(&sample(k, 1 + self.below(k), &mut order)),
@@ -167,10 +169,10 @@ impl Source<'_> {
     }
 }
 
-/// Buffers at the addresses that the bytes ask for, between fences that nobody may touch.
+/// Buffers at the decoded addresses, between fences that must not be written.
 struct Fenced<'a>(Source<'a>);
 
-/// As wide as the widest register: the most that a step goes astray by at once.
+/// As wide as the widest register, the largest single stray write.
 const FENCE: usize = 64;
 const PAINT: u8 = 0xa5;
 
@@ -178,7 +180,7 @@ impl Buffers for Fenced<'_> {
     type Block = FencedBlock;
 
     fn block(&mut self, len: usize) -> FencedBlock {
-        // One fence before, one until an aligned address, one for the way from there, one after.
+        // Space for a fence before, alignment, the requested offset, and a fence after.
         let bytes = vec![PAINT; len + 4 * FENCE];
         let to_aligned = FENCE - bytes.as_ptr().addr() % FENCE;
         FencedBlock { bytes, start: FENCE + to_aligned + self.0.below(FENCE), len }
@@ -222,10 +224,10 @@ mod tests {
     use crate::compiler::is_considered;
     use crate::kernel::{Kernel, Reference};
 
-    /// What the fuzzer does, for as long as a test may take.
+    /// The fuzz target on random inputs, for the duration of a test.
     #[test]
     fn random_strings() {
-        let mut random = Random(0x6675_7a7a);
+        let mut random = TestRng(0x6675_7a7a);
         for _ in 0..gabion_testkit::fuzz_inputs(gabion_testkit::rounds(2000)) {
             let mut bytes = vec![0; random.below(200)];
             random.fill(&mut bytes);
@@ -234,13 +236,13 @@ mod tests {
     }
 
     #[test]
-    fn any_end_is_a_plan_too() {
+    fn every_truncation_is_a_plan() {
         for kind in 0..5 {
             (0..40).for_each(|len| from_bytes(&vec![kind; len]));
         }
     }
 
-    /// The reference, but for the last byte.
+    /// The reference with a wrong last byte.
     struct Nearly;
 
     struct NearlyKernel(Box<dyn Kernel>);
@@ -266,21 +268,21 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "nearly: output 0 of 300 bytes")]
-    fn a_wrong_byte_is_found() {
+    fn a_wrong_byte_is_detected() {
         // A matrix of one row and two columns, written, all elements; 5 and 7; 300 bytes.
         compare(&[0, 1, 2, 0, 0, 5, 7, 1, 44], &[&Nearly]);
     }
 
     #[test]
     #[should_panic(expected = "nearly: output 19 of 100 bytes")]
-    fn a_wrong_byte_of_a_large_code_is_found() {
+    fn a_wrong_byte_of_a_large_code_is_detected() {
         // subspace, 300+20, no order, encode; 100 bytes; the rows 19 and 0.
         compare(&[4, 0, 1, 43, 0, 19, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 100, 19, 0], &[&Nearly]);
     }
 
     #[test]
-    fn large_plans_of_chance_leave_the_compiler_behind() {
-        let mut random = Random(0x6c61_7267);
+    fn random_large_plans_exceed_the_compiler() {
+        let mut random = TestRng(0x6c61_7267);
         let mut plan = || {
             let mut bytes = [0; 32];
             random.fill(&mut bytes);
@@ -297,7 +299,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a byte outside of a buffer of 10 bytes changed")]
-    fn a_byte_past_the_end_is_found() {
+    fn a_write_past_the_end_is_detected() {
         let mut block = Fenced(Source(&[63])).block(10);
         let past = block.start + block.len;
         block.bytes[past] ^= 1;

@@ -8,7 +8,7 @@
 //! r = c_low ^ low_w(q × p_low)
 //! ```
 //!
-//! The quotient q is exact, since polynomials have no carries to lose.
+//! The quotient q is exact, because addition of polynomials has no carries.
 
 use super::Field;
 
@@ -41,7 +41,8 @@ impl Barrett {
         Barrett { w, mask: field.mask(), p_low, q_low }
     }
 
-    /// The constants for `field`, kept for the fields that have no logarithms: a division costs more than a product.
+    /// The constants for `field`, precomputed for the fields without logarithm tables: the division costs more than a
+    /// product.
     pub const fn of(field: Field) -> Barrett {
         match field.w() {
             32 => const { Barrett::new(Field::GF32) },

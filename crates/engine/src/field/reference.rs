@@ -1,4 +1,4 @@
-//! The truth about a field: slow, short, never optimised. Everything else is compared with it.
+//! Reference arithmetic of a field: short, slow, never optimised. All other methods are compared with it.
 
 use super::Field;
 

@@ -1,4 +1,4 @@
-//! Multiplication by looking up: logarithms, the full table, and tables split by nibbles.
+//! Multiplication by lookup tables: logarithms, the full product table, and tables split by nibbles.
 
 use super::{Field, reference};
 use std::sync::OnceLock;
@@ -6,14 +6,14 @@ use std::sync::OnceLock;
 /// Logarithms and powers of x: a · b = exp[log a + log b]. For w <= 16.
 #[derive(Debug)]
 pub struct LogTables {
-    /// log[a] for a != 0; log[0] is never read.
+    /// log[a] for a != 0; log[0] is unused.
     log: Vec<u32>,
-    /// x^i for i in 0..2·(2^w - 1), twice round so that a sum of logarithms needs no modulo.
+    /// x^i for i in 0..2·(2^w - 1), two periods, so that a sum of two logarithms needs no modulo.
     exp: Vec<u16>,
 }
 
 impl LogTables {
-    /// The tables of `field`, made on first use and kept; `None` for w > 16.
+    /// The tables of `field`, built on first use and cached; `None` for w > 16.
     pub fn of(field: Field) -> Option<&'static LogTables> {
         static TABLES: [OnceLock<LogTables>; 17] = [const { OnceLock::new() }; 17];
         let slot = TABLES.get(field.w() as usize)?;
@@ -41,7 +41,7 @@ impl LogTables {
         u64::from(self.exp[(self.log[a as usize] + self.log[b as usize]) as usize])
     }
 
-    /// Adds `factor`, which is not 0, times each element of `from` to the one of `to`.
+    /// Adds `factor`, which must not be 0, times each element of `from` to the element of `to` at the same index.
     pub fn add_multiple(&self, to: &mut [u64], from: &[u64], factor: u64) {
         let powers = &self.exp[self.log[factor as usize] as usize..];
         for (to, &a) in to.iter_mut().zip(from).filter(|&(_, &a)| a != 0) {
@@ -49,7 +49,7 @@ impl LogTables {
         }
     }
 
-    /// Product of many elements: one look-up each, and one more.
+    /// Product of elements: one lookup each, and one more.
     pub fn product(&self, elements: impl IntoIterator<Item = u64>) -> u64 {
         let mut logarithm = 0;
         for a in elements {
@@ -93,7 +93,7 @@ impl LogTables {
     }
 }
 
-/// Every product of two elements, 2^2w bytes. For w <= 8.
+/// Table of all products of two elements, 2^2w bytes. For w <= 8.
 #[derive(Debug)]
 pub struct FullTable {
     w: u32,
@@ -120,8 +120,8 @@ impl FullTable {
     }
 }
 
-/// Products of one constant with every nibble at every place of a symbol: a product is the sum of
-/// w/4 look-ups in tables of 16, small enough for a vector register. For w = 4, 8, 16, 32, 64.
+/// Products of one constant with every nibble at every position of a symbol: a product is the sum of w/4 lookups in
+/// tables of 16 entries, small enough for a vector register. For w = 4, 8, 16, 32, 64.
 #[derive(Debug)]
 pub struct SplitTables {
     /// tables[i][v] = constant · v · x^4i
@@ -129,7 +129,7 @@ pub struct SplitTables {
 }
 
 impl SplitTables {
-    /// The tables of `constant`, or `None` where w is no multiple of 4.
+    /// The tables of `constant`, or `None` if w is not a multiple of 4.
     pub fn new(field: Field, constant: u64) -> Option<SplitTables> {
         field.w().is_multiple_of(4).then(|| SplitTables {
             tables: (0..field.w() / 4)

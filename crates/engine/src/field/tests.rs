@@ -118,7 +118,7 @@ fn prime_factors(mut n: u64) -> Vec<u64> {
 }
 
 #[test]
-fn polynomials_are_the_published_ones() {
+fn polynomials_match_the_published_ones() {
     let whole = |w: u32| u128::from(Field::new(w).unwrap().polynomial()) | 1u128 << w;
     assert_eq!(whole(4), 0x13);
     assert_eq!(whole(8), 0x11d);
@@ -128,7 +128,7 @@ fn polynomials_are_the_published_ones() {
 }
 
 #[test]
-fn widths_without_a_field_are_refused() {
+fn unsupported_widths_are_refused() {
     for w in [0, 1, 17, 31, 33, 63, 65, u32::MAX] {
         assert_eq!(Field::new(w), Err(Error::UnknownField { w }));
     }

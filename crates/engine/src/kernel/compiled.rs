@@ -1,21 +1,22 @@
-//! A plan made ready for one instruction set.
+//! Plans compiled for one instruction set.
 
-use super::generic::{Balanced, Buffers, Dense, Isa, Parities, Rows, Steps, Work};
-use super::linear::{LinearMap, MapForm};
+use super::Kernel;
+use super::generic::{Buffers, Dense, Isa, Parities, Rows, Steps, SumConstrained, Work};
 use super::transformed::{TransformedPlan, Way};
 use super::vector::Vector;
-use super::{Kernel, Points, Quotients};
-use crate::code::Layout;
+use crate::bytemap::{LinearMap, MapForm};
 use crate::compiler::{CodeKernel, Purpose, Ready, Slot, Target};
+use crate::division::{SignaturePoints, TrailingQuotients};
 use crate::error::Error;
 use crate::field::Field;
+use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::matrix::bits::BitMatrix;
 use crate::plan::{Mode, Plan};
 use std::mem::MaybeUninit;
 use std::sync::{Arc, OnceLock};
 
-/// Coefficients of a matrix for a single use whose maps take no allocation.
+/// Coefficients of a single-use matrix whose maps fit on the stack.
 const FEW_COEFFICIENTS: usize = 64;
 
 enum Program<I: Isa> {
@@ -30,25 +31,25 @@ struct CompiledPlan<I: Isa> {
     plan: Plan,
     program: Program<I>,
     slot: Option<Arc<Slot>>,
-    /// The slots of code that signs with one component and with two, once they were asked for.
-    signing_slots: [OnceLock<Arc<Slot>>; Points::ALL.len()],
+    /// Cache slots of code that also signs, one per set of points, created on first use.
+    signing_slots: [OnceLock<Arc<Slot>>; SignaturePoints::ALL.len()],
     tier: Tier,
-    /// What the slot has, where it is not machine code, prepared for this instruction set.
+    /// The steps of the slot, prepared for this instruction set, if it has no machine code.
     steps: OnceLock<Steps<I::V>>,
 }
 
-/// When machine code is made of a plan, where there is a compiler for the instruction set.
+/// When a plan is compiled to machine code, on instruction sets with a compiler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tier {
-    /// Never: the generic kernels serve.
+    /// Never: the generic kernels run.
     Generic,
     /// Before the first call.
     Code,
-    /// Once the plan has seen enough bytes to be worth it.
+    /// Once the plan has processed enough bytes.
     Adaptive,
 }
 
-/// Compiles `plan` for the instruction set that `isa` proves.
+/// Compiles `plan` for the instruction set of `isa`.
 pub(super) fn compile<I: Isa>(isa: I, plan: &Plan, tier: Tier) -> Result<Box<dyn Kernel>, Error> {
     if let Some(way) = Way::of(plan) {
         return Ok(Box::new(TransformedPlan::new(isa, plan, way)?));
@@ -66,7 +67,7 @@ pub(super) fn compile<I: Isa>(isa: I, plan: &Plan, tier: Tier) -> Result<Box<dyn
             },
         },
     };
-    // SAFETY: `isa` proves the instruction set, and the target is its own.
+    // SAFETY: `isa` proves the instruction set, and the target belongs to it.
     let slot = (tier != Tier::Generic).then(|| unsafe { Slot::of(plan, I::TARGET, Purpose::Code) });
     if let (Tier::Code, Some(slot)) = (tier, &slot) {
         slot.ready();
@@ -76,18 +77,18 @@ pub(super) fn compile<I: Isa>(isa: I, plan: &Plan, tier: Tier) -> Result<Box<dyn
         plan: plan.clone(),
         program,
         slot,
-        signing_slots: Points::ALL.map(|_| OnceLock::new()),
+        signing_slots: SignaturePoints::ALL.map(|_| OnceLock::new()),
         tier,
         steps: OnceLock::new(),
     }))
 }
 
-/// Compiles a matrix for planes: the blocks of the kernel are the planes of the matrix's inputs, then those of its outputs.
+/// Compiles a matrix for the planar layout: the blocks of the kernel are the planes of the matrix's inputs, then those
+/// of its outputs.
 pub(super) fn compile_planar<I: Isa>(isa: I, matrix: &Matrix, mode: Mode) -> Option<Box<dyn Kernel>> {
-    // SAFETY: `isa` proves the instruction set, and the target is its own.
+    // SAFETY: `isa` proves the instruction set, and the target belongs to it.
     let ready = unsafe { Ready::planar(matrix, mode, I::TARGET) };
-    // Without executable pages the same program is interpreted.
-    // SAFETY: interpreted programs need nothing of the CPU.
+    // Without executable pages the same program is interpreted. SAFETY: interpreted programs need no instruction set.
     let ready = ready
         .or_else(|| unsafe { Ready::planar(matrix, mode, Target::interpreted(<I::V as Vector>::BYTES)) })?;
     let work = match ready {
@@ -103,7 +104,7 @@ enum PlanarWork<V: Vector> {
     Steps(Steps<V>),
 }
 
-/// The caller of a kernel for planes has checked the buffers: numbers and equal lengths.
+/// Kernel for the planar layout. The caller has checked number and equal lengths of the buffers.
 struct CompiledPlanes<I: Isa> {
     isa: I,
     work: PlanarWork<I::V>,
@@ -114,13 +115,13 @@ impl<I: Isa> Kernel for CompiledPlanes<I> {
         self.run_part(0, inputs, outputs)
     }
 
-    fn run_part(&self, whole: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
+    fn run_part(&self, total_len: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
         let len = inputs.first().map_or(0, |input| input.len());
-        let whole = whole.max(len);
+        let total_len = total_len.max(len);
         match &self.work {
-            PlanarWork::Code(code) => code.run(inputs, outputs, len, whole),
+            PlanarWork::Code(code) => code.run(inputs, outputs, len, total_len),
             PlanarWork::Steps(steps) => {
-                let buffers = Buffers { inputs, outputs, len, whole, add: false };
+                let buffers = Buffers { inputs, outputs, len, total_len, add: false };
                 self.isa.run(Work::Steps(steps, buffers));
             }
         }
@@ -128,18 +129,18 @@ impl<I: Isa> Kernel for CompiledPlanes<I> {
     }
 }
 
-/// A matrix over GF(2^8), row by row, times blocks.
+/// Multiplies blocks by a matrix over GF(2^8), given row by row.
 pub(super) fn multiply<I: Isa>(isa: I, coefficients: &[u8], buffers: Buffers<'_, '_>) {
     let (inputs, outputs) = (buffers.inputs, buffers.outputs.len());
-    assert!(coefficients.len() == inputs.len() * outputs, "the caller checked numbers");
-    if let Some(balanced) = Balanced::new(coefficients, inputs.len()) {
-        return isa.run(Work::Balanced(balanced, buffers));
+    assert!(coefficients.len() == inputs.len() * outputs, "the caller checks the number of buffers");
+    if let Some(sum_constrained) = SumConstrained::new(coefficients, inputs.len()) {
+        return isa.run(Work::SumConstrained(sum_constrained, buffers));
     }
     let products = <I::V as Vector>::Map::gf8_products();
     let product = |output, input| products[coefficients[output * inputs.len() + input] as usize];
     let mut few = [const { MaybeUninit::uninit() }; FEW_COEFFICIENTS];
     let dense = match few.get_mut(..coefficients.len()) {
-        Some(room) => Dense::new_in(room, inputs.len(), outputs, product),
+        Some(storage) => Dense::new_in(storage, inputs.len(), outputs, product),
         None => Dense::new(1, inputs.len(), outputs, |output, input| [product(output, input)]),
     };
     isa.run(Work::Words(&dense, buffers));
@@ -167,8 +168,8 @@ pub(super) fn dense<V: Vector>(matrix: &Matrix) -> Result<Dense<'static, V>, Err
     Ok(Dense::new(bytes, inputs, outputs, prepared))
 }
 
-/// P, Q and R are the only rows over GF(2^8) that doubling alone can make: row e has
-/// (2^e)^(k-1-j) at column j. Recognised by their coefficients, whatever plan they are in.
+/// P, Q and R are the only rows over GF(2^8) that need doublings alone: row e has (2^e)^(k-1-j) at column j. They are
+/// recognised by their coefficients in any plan.
 fn horner_parities(plan: &Plan) -> Result<Option<Parities>, Error> {
     if plan.field() != Field::GF8 {
         return Ok(None);
@@ -196,16 +197,16 @@ impl<I: Isa> Kernel for CompiledPlan<I> {
         self.run_part(0, inputs, outputs)
     }
 
-    fn run_part(&self, whole: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
+    fn run_part(&self, total_len: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
         let len = self.plan.check_buffers(inputs, outputs)?;
-        let whole = whole.max(len);
+        let total_len = total_len.max(len);
         let add = self.plan.mode() == Mode::Add;
         let ready = self.slot.as_ref().and_then(|slot| slot.get(len));
         if let Some(Ready::Code(code)) = ready {
-            code.run(inputs, outputs, len, whole);
+            code.run(inputs, outputs, len, total_len);
             return Ok(());
         }
-        let buffers = Buffers { inputs, outputs, len, whole, add };
+        let buffers = Buffers { inputs, outputs, len, total_len, add };
         if let Some(Ready::Steps(allocated)) = ready {
             let steps =
                 self.steps.get_or_init(|| Steps::new(allocated, self.plan.layout(), self.plan.granule()));
@@ -226,17 +227,17 @@ impl<I: Isa> Kernel for CompiledPlan<I> {
 
     fn run_dividing(
         &self,
-        points: Points,
-        whole: usize,
+        points: SignaturePoints,
+        total_len: usize,
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
-    ) -> Option<Quotients> {
+    ) -> Option<TrailingQuotients> {
         if self.tier == Tier::Generic || !I::TARGET.native {
             return None;
         }
         let slot = &self.signing_slots[points as usize];
         let len = self.plan.check_buffers(inputs, outputs).ok()?;
-        // SAFETY: `isa` proves the instruction set, and the target is its own.
+        // SAFETY: `isa` proves the instruction set, and the target belongs to it.
         let of_plan = || unsafe { Slot::of(&self.plan, I::TARGET, Purpose::SignedCode { points }) };
         let slot = slot.get_or_init(of_plan);
         let ready = match self.tier {
@@ -244,7 +245,7 @@ impl<I: Isa> Kernel for CompiledPlan<I> {
             _ => slot.get(len),
         };
         match ready {
-            Some(Ready::SigningCode(code)) => code.run(inputs, outputs, len, whole.max(len)),
+            Some(Ready::SigningCode(code)) => code.run(inputs, outputs, len, total_len.max(len)),
             _ => None,
         }
     }

@@ -1,9 +1,10 @@
-//! The loops of all CPU kernels, written once over [`Vector`]: [`words`] (matrix times symbols), [`rows`]
-//! (bit matrix times packets), [`horner`] (RAID-Z's scheme), [`balanced`] (two outputs with a known sum), [`steps`] (programs of
-//! the compiler), [`transform`] (additive FFTs in the place of a matrix), [`sign`] (signatures) and [`divide`] (the same, where division will do).
+//! The loops of all CPU kernels, generic over [`Vector`]: [`words`] (matrix times symbols), [`rows`] (bit matrix times
+//! packets), [`horner`] (RAID-Z parities), [`sum_constrained`] (two outputs with a known sum), [`steps`] (programs of
+//! the compiler), [`transform`] (additive FFTs in place of a matrix), [`sign`] (signatures) and [`divide`] (signatures
+//! by division).
 //!
-//! Everything here is `#[inline(always)]` down to the intrinsics, so that it lands in the entry point of
-//! an instruction set and is compiled for it.
+//! Everything here is `#[inline(always)]` down to the intrinsics, so that it is inlined into the entry point of an
+//! instruction set and compiled for it.
 
 #![expect(
     clippy::needless_range_loop,
@@ -11,69 +12,70 @@
               iterators would not inherit the instruction set"
 )]
 
-mod balanced;
 mod divide;
 mod horner;
 mod planes;
 mod rows;
 mod sign;
 mod steps;
+mod sum_constrained;
 mod transform;
 mod words;
 
-pub(super) use balanced::Balanced;
 pub(super) use divide::Division;
 pub(super) use horner::Parities;
 pub(super) use rows::Rows;
 pub(super) use sign::Weights;
 pub(super) use steps::Steps;
-pub(super) use transform::{Multipliers, Room, Transforming};
+pub(super) use sum_constrained::SumConstrained;
+pub(super) use transform::{Multipliers, Transforming, WorkBuffer};
 pub(super) use words::Dense;
 
 use super::vector::Vector;
 use crate::compiler::Target;
 
-/// Proof that this CPU has an instruction set: a value exists only if [`detect`](Isa::detect) made it.
+/// Proof that this CPU has an instruction set: values are created only by [`detect`](Isa::detect).
 pub(super) trait Isa: Copy + Send + Sync + 'static {
-    /// Its register.
+    /// Its register type.
     type V: Vector;
     /// Its name in the kernel table.
     const NAME: &'static str;
-    /// What it needs of the CPU, for people.
+    /// Required CPU features, for messages.
     const NEEDS: &'static str;
 
-    /// What the run-time compiler may use.
+    /// Target of the run-time compiler.
     const TARGET: Target = Target::interpreted(Self::V::BYTES);
 
-    /// A value, if this CPU has what it takes.
+    /// A value, if this CPU has the required features.
     fn detect() -> Option<Self>;
 
-    /// Does the work with the instruction set switched on.
+    /// Runs the work with the instruction set enabled.
     fn run(self, work: Work<'_, '_, Self::V>);
 
-    /// The same for transforms, whose loops would make the other entry point larger for the shortest calls.
+    /// The same for transforms. A separate entry point: their loops would slow down the shortest calls of the other
+    /// one.
     fn transform(self, work: Transforming<'_, '_, Self::V>);
 }
 
-/// One call of a kernel; buffers were checked: equal lengths, counts as the program has them.
+/// One call of a kernel. The buffers are checked: equal lengths, and counts that match the program.
 pub(super) enum Work<'a, 'b, V: Vector> {
     /// Matrix times symbols.
     Words(&'a Dense<'a, V>, Buffers<'a, 'b>),
     /// Bit matrix times packets.
     Rows(&'a Rows, Buffers<'a, 'b>),
-    /// Two outputs that add up to the sum of all inputs.
-    Balanced(Balanced<'a>, Buffers<'a, 'b>),
+    /// Two outputs whose sum is the sum of all inputs.
+    SumConstrained(SumConstrained<'a>, Buffers<'a, 'b>),
     /// RAID-Z's P, Q and R.
     Horner(Parities, Buffers<'a, 'b>),
     /// A program, step by step.
     Steps(&'a Steps<V>, Buffers<'a, 'b>),
-    /// A piece of a block, absorbed by the lanes of a signature.
+    /// Absorbs a piece of a block into the lanes of a signature.
     Sign(&'a Weights<V>, &'a [u8], &'a mut [u8]),
     /// The same by division.
     Divide(&'a Division<V>, &'a [u8], &'a mut [u8]),
 }
 
-/// What goes in and what comes out.
+/// Buffers of a call.
 pub(super) struct Buffers<'a, 'b> {
     /// Inputs, all of one length.
     pub(super) inputs: &'a [&'a [u8]],
@@ -81,9 +83,9 @@ pub(super) struct Buffers<'a, 'b> {
     pub(super) outputs: &'a mut [&'b mut [u8]],
     /// That length.
     pub(super) len: usize,
-    /// The length of the blocks that these are parts of.
-    pub(super) whole: usize,
-    /// Whether results are added to what the outputs hold.
+    /// Length of the blocks of which these buffers are parts.
+    pub(super) total_len: usize,
+    /// True if results are added to the outputs.
     pub(super) add: bool,
 }
 
@@ -94,13 +96,15 @@ impl<V: Vector> Work<'_, '_, V> {
     /// The CPU has the instruction set of `V`.
     #[inline(always)]
     pub(super) unsafe fn execute(self) {
-        // SAFETY: the instruction set is there by this function's contract, and the buffers were
-        // checked by whoever made the `Work`.
+        // SAFETY: the instruction set is there by this function's contract, and the creator of the `Work` has checked
+        // the buffers.
         unsafe {
             match self {
                 Work::Words(dense, buffers) => words::run(dense, buffers),
                 Work::Rows(rows, buffers) => rows::run::<V>(rows, buffers),
-                Work::Balanced(balanced, buffers) => balanced::run::<V>(balanced, buffers),
+                Work::SumConstrained(sum_constrained, buffers) => {
+                    sum_constrained::run::<V>(sum_constrained, buffers)
+                }
                 Work::Horner(parities, buffers) => horner::run::<V>(parities, buffers),
                 Work::Steps(steps, buffers) => steps::run(steps, buffers),
                 Work::Sign(weights, piece, lanes) => sign::run(weights, piece, lanes),

@@ -1,24 +1,24 @@
-//! Signatures on one instruction set: blocks become short blocks with the same signature.
+//! Signatures on one instruction set: a block is reduced to a short block with the same signature.
 
-use super::Points;
 use super::generic::{Division, Isa, Weights, Work};
-use super::linear::LinearMap;
 use super::vector::Vector;
+use crate::bytemap::LinearMap;
+use crate::division::SignaturePoints;
 
-/// How the symbols of a block are weighed.
-pub(crate) struct Weighing<'a> {
-    /// How many components a signature has.
+/// Weights of a signature.
+pub(crate) struct SignatureSpec<'a> {
+    /// Number of components.
     pub(crate) components: usize,
     /// (component, s) to the map that multiplies by that component's α^s.
     pub(crate) step_map: &'a dyn Fn(usize, usize) -> LinearMap,
     /// The points in the tower over GF(2^8), where their polynomials are sparse.
-    pub(crate) points: Option<Points>,
+    pub(crate) points: Option<SignaturePoints>,
 }
 
 /// Signs blocks with one instruction set.
 ///
-/// Its state, the lanes, is per component one step of symbols in memory order: a short block that has the signature
-/// of all that was absorbed. Before the first piece it is all zeros.
+/// The state, called lanes, has one step of symbols in memory order per component: a short block with the same
+/// signature as everything absorbed so far. It starts as zeros.
 pub(crate) trait LaneSigner: Send + Sync {
     /// Symbols in a step.
     fn symbols_per_step(&self) -> usize;
@@ -26,28 +26,28 @@ pub(crate) trait LaneSigner: Send + Sync {
     /// Bytes of the lanes: a step per component.
     fn lane_bytes(&self) -> usize;
 
-    /// Absorbs the piece of a block that lies before what was absorbed. It consists of whole steps; only the first
-    /// to be absorbed, the end of the block, need not.
+    /// Absorbs the piece of a block that precedes the absorbed part. It must consist of whole steps, except the first
+    /// absorbed piece, which is the end of the block.
     fn absorb(&self, lanes: &mut [u8], piece: &[u8]);
 }
 
-/// Prepares signatures: by division where the polynomials are sparse, else by maps.
-pub(super) fn signer<I: Isa>(isa: I, weighing: &Weighing<'_>) -> Box<dyn LaneSigner> {
+/// Prepares signatures: by division for sparse polynomials, otherwise by maps.
+pub(super) fn signer<I: Isa>(isa: I, weighing: &SignatureSpec<'_>) -> Box<dyn LaneSigner> {
     let components = weighing.components;
     if let Some(points) = weighing.points {
-        return Box::new(Divider { isa, division: Division::new(points) });
+        return Box::new(DivisionSigner { isa, division: Division::new(points) });
     }
     let step_map = |component| (weighing.step_map)(component, I::V::BYTES);
     let maps: Vec<LinearMap> = (0..components).map(step_map).collect();
-    Box::new(Weigher { isa, weights: Weights::new(&maps) })
+    Box::new(MapSigner { isa, weights: Weights::new(&maps) })
 }
 
-struct Weigher<I: Isa> {
+struct MapSigner<I: Isa> {
     isa: I,
     weights: Weights<I::V>,
 }
 
-impl<I: Isa> LaneSigner for Weigher<I> {
+impl<I: Isa> LaneSigner for MapSigner<I> {
     fn symbols_per_step(&self) -> usize {
         I::V::BYTES
     }
@@ -61,12 +61,12 @@ impl<I: Isa> LaneSigner for Weigher<I> {
     }
 }
 
-struct Divider<I: Isa> {
+struct DivisionSigner<I: Isa> {
     isa: I,
     division: Division<I::V>,
 }
 
-impl<I: Isa> LaneSigner for Divider<I> {
+impl<I: Isa> LaneSigner for DivisionSigner<I> {
     fn symbols_per_step(&self) -> usize {
         // A step is a remainder: as many registers as a symbol has bytes.
         I::V::BYTES

@@ -1,8 +1,8 @@
 //! aarch64: 128 bits, nibble tables by `tbl`.
 
 use super::generic::{Isa, Transforming, Work};
-use super::linear::NibbleTables;
 use super::vector::Vector;
+use crate::bytemap::NibbleTables;
 use std::arch::aarch64::{
     uint8x16_t, vandq_u8, vcltq_s8, vdupq_n_s8, vdupq_n_u8, veorq_u8, vld1q_u8, vqtbl1q_u8,
     vreinterpretq_s8_u8, vshlq_n_u8, vshrq_n_u8, vst1q_u8, vuzp1q_u8, vuzp2q_u8, vzip1q_u8, vzip2q_u8,

@@ -1,13 +1,12 @@
-//! The back end one can read: symbol by symbol, bit by bit, never optimised. Every other back end is
-//! compared with it.
+//! Reference back end: symbol by symbol, bit by bit, never optimised. Every other back end is compared with it.
 
 use super::{Backend, Kernel};
-use crate::code::Layout;
 use crate::error::Error;
 use crate::field::reference::mul;
+use crate::layout::Layout;
 use crate::plan::{Mode, Plan};
 
-/// Applies a plan exactly as its definition says.
+/// Applies a plan by its definition.
 #[derive(Debug, Clone, Copy)]
 pub struct Reference;
 
@@ -47,7 +46,7 @@ impl Kernel for ReferenceKernel {
     }
 }
 
-/// Where bit `bit` of symbol `index` lies: (byte, bit in byte).
+/// Position of bit `bit` of symbol `index`: (byte, bit in byte).
 fn place(plan: &Plan, index: usize, bit: usize) -> (usize, usize) {
     let w = plan.field().w() as usize;
     match plan.layout() {

@@ -1,48 +1,33 @@
-//! Threads split the bytes of a call into ranges; each runs the whole kernel over its range.
+//! Thread pool for kernels: a call is split into byte ranges, and each thread runs the kernel over its range.
 
 mod pool;
 
 use super::Kernel;
 use crate::error::Error;
+use crate::tuning::{
+    HANDOVER_BYTES, MANY_BLOCKS, MIN_BYTES_PER_THREAD, RANGE_ALIGNMENT, RANGE_ALIGNMENT_OF_MANY,
+};
 use pool::Pool;
 use std::fmt;
 use std::ops::Range;
 use std::slice;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes of inputs and outputs together below which a range is not worth another thread: a sleeping one may have
-/// to be woken, which costs the caller about the time in which it codes this much.
-const MIN_BYTES_PER_THREAD: usize = 128 << 10;
-
-/// Ranges start at multiples of this, so that threads share no page: what the hardware reads ahead ends with the page, and would
-/// be taken out of the other core's cache.
-const RANGE_ALIGNMENT: usize = 4096;
-
-/// Blocks from which that is of no concern: kernels read some lines of each at a time, and pages apart from each other. Such blocks are often short.
-const MANY_BLOCKS: usize = 2048;
-
-/// The same for these.
-const RANGE_ALIGNMENT_OF_MANY: usize = 256;
-
-/// Bytes of inputs and outputs together that a core codes while a part reaches a worker and the news of its end comes back. The
-/// caller's range is about so much longer.
-const HANDED_OVER_BYTES: usize = 48 << 10;
-
-/// Threads of a pool at most: more would be a mistake on any machine.
+/// Maximum threads of a pool; a larger number is a mistake on any machine.
 pub const MAX_THREADS: usize = 4096;
 
 /// A pool of worker threads.
 pub struct Threads {
     count: usize,
-    /// None for a single thread: the caller's.
+    /// `None` for a single thread, the caller's.
     pool: Option<Pool>,
 }
 
 impl Threads {
-    /// A pool of `count` threads; 0 means as many as the process may run at once.
+    /// Creates a pool of `count` threads; 0 means the available parallelism of the process.
     ///
     /// # Errors
-    /// [`Error::Threads`] where the system does not give them, or above [`MAX_THREADS`].
+    /// [`Error::Threads`] if the threads cannot be started, or above [`MAX_THREADS`].
     pub fn new(count: usize) -> Result<Threads, Error> {
         let available = || std::thread::available_parallelism().map_or(1, |count| count.get());
         let count = if count == 0 { available() } else { count };
@@ -87,20 +72,20 @@ impl Threads {
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
     ) -> Result<(), Error> {
-        let ranges = self.ranges(granule, HANDED_OVER_BYTES, inputs, outputs);
-        let whole = ranges.whole;
+        let ranges = self.ranges(granule, HANDOVER_BYTES, inputs, outputs);
+        let total_len = ranges.total_len;
         let failure = Mutex::new(None);
-        // Only a range that fails touches what threads share.
+        // Only a failing range accesses shared state.
         let failed = &failure;
         self.for_ranges(ranges, inputs, outputs, move |_, inputs, outputs| {
-            if let Err(error) = kernel.run_part(whole, inputs, outputs) {
+            if let Err(error) = kernel.run_part(total_len, inputs, outputs) {
                 locked(failed).get_or_insert(error);
             }
         });
         failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
     }
 
-    /// What `work` makes of every range of the buffers, in the order of the ranges; all but the last have one length, a
+    /// The results of `work` for every range of the buffers, in order. All ranges but the last have the same length, a
     /// multiple of `granule`.
     pub(crate) fn map_ranges<T: Send>(
         &self,
@@ -120,25 +105,25 @@ impl Threads {
         results.flatten().collect()
     }
 
-    /// One range for each thread, the first one about `lead` bytes of all blocks longer; or one alone.
+    /// One range per thread, the first one longer by about `lead` bytes over all blocks; or a single range.
     fn ranges(&self, granule: usize, lead: usize, inputs: &[&[u8]], outputs: &[&mut [u8]]) -> Ranges {
         let mut lengths =
             inputs.iter().map(|input| input.len()).chain(outputs.iter().map(|output| output.len()));
-        let whole = lengths.next().unwrap_or(0);
+        let total_len = lengths.next().unwrap_or(0);
         let blocks = inputs.len() + outputs.len();
-        let total = whole.saturating_mul(blocks);
+        let total = total_len.saturating_mul(blocks);
         let threads = self.count.min(total / MIN_BYTES_PER_THREAD);
-        // Buffers that do not fit are the kernel's to refuse.
-        if threads < 2 || lengths.any(|length| length != whole) {
-            return Ranges { whole, first: whole, size: whole, count: 1 };
+        // The kernel refuses buffers that do not fit.
+        if threads < 2 || lengths.any(|length| length != total_len) {
+            return Ranges { total_len, first: total_len, size: total_len, count: 1 };
         }
         let alignment = if blocks < MANY_BLOCKS { RANGE_ALIGNMENT } else { RANGE_ALIGNMENT_OF_MANY };
         let unit = granule.max(1) * alignment.div_ceil(granule.max(1));
-        // The nearest multiple: none where the unit is large.
+        // Rounded to the nearest multiple, which is 0 for a large unit.
         let lead = (lead / blocks + unit / 2) / unit * unit;
-        let size = whole.saturating_sub(lead).div_ceil(threads).next_multiple_of(unit).max(unit);
-        let first = whole.min(lead + size);
-        Ranges { whole, first, size, count: 1 + (whole - first).div_ceil(size) }
+        let size = total_len.saturating_sub(lead).div_ceil(threads).next_multiple_of(unit).max(unit);
+        let first = total_len.min(lead + size);
+        Ranges { total_len, first, size, count: 1 + (total_len - first).div_ceil(size) }
     }
 
     fn for_ranges(
@@ -152,12 +137,12 @@ impl Threads {
             return work(0, inputs, outputs);
         };
         let (count, blocks) = (inputs.len(), Blocks::new(inputs, outputs));
-        // All by value: a worker that has what the work captured has all but the blocks themselves.
+        // All captured by value: prefetching the closure gives a worker everything except the blocks.
         pool.run(ranges.count, &move |index| {
             let range = ranges.at(index);
             let (inputs, outputs) = blocks.starts().split_at(count);
-            // SAFETY: all buffers have `whole` bytes and stay borrowed by the caller, inputs to read and outputs to write; ranges are
-            // disjoint and each is run once.
+            // SAFETY: all buffers have `total_len` bytes and stay borrowed by the caller, inputs for reading and
+            // outputs for writing; ranges are disjoint and each runs once.
             let input =
                 |start: &Start| unsafe { slice::from_raw_parts(start.0.add(range.start), range.len()) };
             let output = |start: &Start| {
@@ -180,21 +165,21 @@ impl Threads {
     }
 }
 
-/// Blocks whose addresses travel with a call.
+/// Blocks whose addresses are stored inline in a call.
 const FEW_BLOCKS: usize = 32;
 
-/// Where a block begins.
+/// Start address of a block.
 #[derive(Clone, Copy)]
 struct Start(*mut u8);
 
-// SAFETY: threads read inputs, and make slices of disjoint ranges of outputs only.
+// SAFETY: threads read inputs and create slices of disjoint ranges of outputs only.
 unsafe impl Sync for Start {}
 
-/// Where the blocks of a call begin, inputs first.
+/// Start addresses of the blocks of a call, inputs first.
 struct Blocks {
     count: usize,
     few: [Start; FEW_BLOCKS],
-    /// All of them, where they are more.
+    /// All addresses, if they are more.
     many: Vec<Start>,
 }
 
@@ -216,11 +201,11 @@ impl Blocks {
     }
 }
 
-/// How the bytes of a call are cut: into `count` ranges, the first of `first` bytes, the others of `size`, of which the last may be
-/// shorter. More than one only where all buffers have `whole` bytes.
+/// Partition of the bytes of a call into `count` ranges: the first of `first` bytes, the others of `size`, the last
+/// possibly shorter. More than one only if all buffers have `total_len` bytes.
 #[derive(Clone, Copy)]
 struct Ranges {
-    whole: usize,
+    total_len: usize,
     first: usize,
     size: usize,
     count: usize,
@@ -230,7 +215,7 @@ impl Ranges {
     fn at(&self, index: usize) -> Range<usize> {
         let end = self.first + index * self.size;
         let start = if index == 0 { 0 } else { end - self.size };
-        start..end.min(self.whole)
+        start..end.min(self.total_len)
     }
 }
 

@@ -1,30 +1,29 @@
-//! A plan that is known by its points, without its matrix: additive FFTs of any size.
+//! Transforms: plans given by their points, computed by additive FFTs of any size without a matrix.
 //!
-//! An output is u_i · f(a_i), where f(z) is the sum of v_j · x_j / (z + b_j) over all inputs. Let the points be cut into cosets of the subspace
-//! V = 0..n, and let all outputs lie in one of them, which is V itself once all points are shifted. Then f on V is a sum over the cosets of
-//! inputs:
+//! An output is u_i · f(a_i), where f(z) is the sum of v_j · x_j / (z + b_j) over all inputs. Partition the points into
+//! cosets of the subspace V = 0..n, and let all outputs lie in one of them, which is V itself after a shift of all
+//! points. Then f on V is a sum over the cosets of inputs:
 //!
-//! - Those at another coset contribute, up to a factor that is the same for all of the coset (W_n(x) / p, see [`Additive`]), the values on V of
-//!   the polynomial of degree below n that has the values v_j · x_j on their coset and 0 where there is no input.
-//! - Those that lie in V contribute the *derivative* of the polynomial that has the values v_j · x_j at their points and 0 elsewhere on V. For the
-//!   polynomial that is 1 at b and 0 elsewhere on V is W(z) / (p · (z + b)), where p is the derivative of W; and W is zero on V, so that what
-//!   is left of the derivative at another point a of V is p / (p · (a + b)).
+//! - Inputs on another coset contribute, up to a factor common to the coset (W_n(x) / p, see [`Additive`]), the values
+//!   on V of the polynomial of degree below n with the values v_j · x_j on their coset and 0 at points without an
+//!   input.
+//! - Inputs in V contribute the *derivative* of the polynomial with the values v_j · x_j at their points and 0
+//!   elsewhere on V. The polynomial that is 1 at b and 0 elsewhere on V is W(z) / (p · (z + b)), where p is the
+//!   derivative of W; W is zero on V, so its derivative at another point a of V is p / (p · (a + b)).
 //!
-//! So every coset of inputs is brought to coefficients, those of V are differentiated, all are summed, and the sum is evaluated on V: n log n steps
-//! for each coset instead of n · n. With all inputs in one coset and outputs in many it is the same the other way round. The whole field is a
-//! coset that holds everything, so there is a way for every plan.
+//! So every coset of inputs is transformed to coefficients, those of V are differentiated, all are summed, and the sum
+//! is evaluated on V: n log n steps per coset instead of n · n. With all inputs in one coset and outputs in many, the
+//! same holds in reverse. The whole field is a coset that contains all points, so every plan has a transform.
 //!
-//! A coset with few inputs is not worth that: these are strays, multiplied with the outputs one by one.
+//! A transform does not pay for a coset with few inputs: these are strays, multiplied with the outputs one by one.
 
 use crate::field::Field;
 use crate::matrix::additive::Additive;
 use crate::matrix::cauchy::{CauchyForm, Point};
+use crate::tuning::MAX_STRAYS;
 use std::ops::Range;
 
-/// Strays at most.
-pub(super) const MAX_STRAYS: usize = 4;
-
-/// Where a block lies in its coset, and what it is multiplied with.
+/// A block with its index in the coset and its weight.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Member {
     pub(super) block: u32,
@@ -37,22 +36,22 @@ pub(super) struct Member {
 pub(super) struct Coset {
     /// Its first point; 0 for V.
     pub(super) at: usize,
-    /// Which of the members of its side.
+    /// Range of its members in the side.
     pub(super) members: Range<usize>,
 }
 
-/// All inputs or all outputs of the transforms, from coset to coset, and in each of them from place to place.
+/// All inputs or all outputs of the transforms, ordered by coset and index.
 #[derive(Debug)]
 pub(super) struct Side {
     pub(super) members: Vec<Member>,
     pub(super) cosets: Vec<Coset>,
 }
 
-/// An input that takes part in no transform.
+/// An input outside the transforms.
 #[derive(Debug)]
 pub(super) struct Stray {
     pub(super) block: u32,
-    /// One for every output, in the order of the members.
+    /// One coefficient per output, in the order of the members.
     pub(super) coefficients: Vec<u16>,
 }
 
@@ -64,16 +63,16 @@ pub(crate) struct Transform {
     pub(super) log: usize,
     pub(super) inputs: Side,
     pub(super) outputs: Side,
-    /// Only where the outputs have a single coset.
+    /// Only used if the outputs have a single coset.
     pub(super) strays: Vec<Stray>,
 }
 
 impl Transform {
-    /// The cheaper of the two ways.
+    /// The cheaper of the two orientations.
     ///
     /// # Panics
-    /// Where a row and a column share a point, or points are not of the field, or that is neither GF(2^8) nor GF(2^16): a plan has
-    /// none of that.
+    /// If a row and a column share a point, points are outside the field, or the field is neither GF(2^8) nor GF(2^16);
+    /// plans exclude all of these.
     pub(super) fn new(field: Field, form: &CauchyForm) -> Transform {
         let (rows, columns) = (enclosing(&form.rows), enclosing(&form.columns));
         let by_rows = Transform::on(field, rows, form);
@@ -84,19 +83,19 @@ impl Transform {
         if by_rows.products() <= by_columns.products() { by_rows } else { by_columns }
     }
 
-    /// On the coset of 2^log points that holds all points of one side.
+    /// On the coset of 2^log points that contains all points of one side.
     fn on(field: Field, (log, base): (usize, u64), form: &CauchyForm) -> Transform {
         let additive = Additive::of(field);
         let within = |points: &[Point]| points.iter().all(|point| (point.at ^ base) >> log == 0);
         let by_rows = within(&form.rows);
         let (single, many) = if by_rows { (&form.rows, &form.columns) } else { (&form.columns, &form.rows) };
-        // A factor that the whole of the single side has goes to the other, where it often cancels.
+        // A factor common to the single side is moved to the other side, where it often cancels.
         let first = single.first().map_or(1, |point| point.scale);
         let is_shared = first != 0 && single.iter().all(|point| point.scale == first);
         let factor = if is_shared { first } else { 1 };
         let inverse = field.inv(factor).expect("not zero");
         let single = Side::new(single, log, base, |point, _| field.mul(point.scale, inverse));
-        // What V and the cosets need of a constant goes to the side that has many cosets.
+        // The constants of V and the cosets are moved to the side with many cosets.
         let many = Side::new(many, log, base, |point, coset| {
             let own = if coset == 0 { 1 } else { additive.scale(log, coset) };
             field.div(field.mul(point.scale, factor), own).expect("W_n is zero on V alone")
@@ -104,13 +103,13 @@ impl Transform {
         let (inputs, outputs) = if by_rows { (many, single) } else { (single, many) };
         let mut transform = Transform { field, log, inputs, outputs, strays: Vec::new() };
         if by_rows {
-            transform.part_strays(form);
+            transform.separate_strays(form);
         }
         transform
     }
 
-    /// Makes strays of inputs that cost less one by one than by the transform of their coset, as long as they are few.
-    fn part_strays(&mut self, form: &CauchyForm) {
+    /// Turns inputs into strays if they cost less one by one than by the transform of their coset, up to the maximum.
+    fn separate_strays(&mut self, form: &CauchyForm) {
         let Transform { field, log, inputs, outputs, strays } = self;
         let of_coset = (*log << *log) / 2;
         let is_worth_it = |coset: &Coset| {
@@ -141,7 +140,7 @@ impl Transform {
         *inputs = rest;
     }
 
-    /// Products of a symbol with a constant that it takes for every symbol of a block, about.
+    /// Approximate number of products per symbol of a block.
     pub(super) fn products(&self) -> usize {
         let sides = [&self.inputs, &self.outputs];
         let cosets: usize = sides.map(|side| side.cosets.len()).iter().sum();
@@ -151,12 +150,12 @@ impl Transform {
         ((cosets * self.log) << self.log) / 2 + weights.filter(|member| member.weight != 1).count() + strays
     }
 
-    /// Whether it goes from one coset to another: where its interpolation ends, its evaluation begins.
-    pub(super) fn turns(&self) -> bool {
+    /// True if it maps one coset to another: the last pass of interpolation and the first of evaluation are combined.
+    pub(super) fn is_between_two_cosets(&self) -> bool {
         self.inputs.cosets.len() == 1 && self.outputs.cosets.len() == 1 && !self.differentiates()
     }
 
-    /// Whether inputs and outputs share a coset.
+    /// True if inputs and outputs share a coset.
     pub(super) fn differentiates(&self) -> bool {
         let at_zero = |side: &Side| side.cosets.iter().any(|coset| coset.at == 0);
         at_zero(&self.inputs) && at_zero(&self.outputs)
@@ -164,7 +163,7 @@ impl Transform {
 }
 
 impl Side {
-    /// `weight` takes a point and where its coset begins.
+    /// `weight` takes a point and the first point of its coset.
     fn new(points: &[Point], log: usize, base: u64, weight: impl Fn(&Point, u64) -> u64) -> Side {
         let mut order: Vec<(u64, usize)> =
             points.iter().enumerate().map(|(block, point)| (point.at ^ base, block)).collect();
@@ -184,7 +183,7 @@ impl Side {
     }
 }
 
-/// The smallest coset of some 0..2^log that holds all points: its log, and one of its points.
+/// The smallest coset of some 0..2^log that contains all points: its log, and one of its points.
 fn enclosing(points: &[Point]) -> (usize, u64) {
     let first = points.first().map_or(0, |point| point.at);
     let spread = points.iter().fold(0, |bits, point| bits | (point.at ^ first));

@@ -1,47 +1,29 @@
-//! Plans that run by [`Transform`]s, where that is faster than their matrix or where there is none: over GF(2^16) those that are too large for the
-//! compiler, over GF(2^8) all until the compiler has made code of them, and repairs that nobody plans.
+//! Plans that run by [`Transform`]s, where that is faster than their matrix or where no matrix is stored: over GF(2^16)
+//! plans too large for the compiler, over GF(2^8) plans until they are compiled, and repairs without a plan.
 //!
-//! A repair has two ways. Its matrix as a whole is one Cauchy matrix, but lost blocks lie anywhere, and a coset that holds them all is soon the
-//! whole field. Its factors ([`Structure`]) have rows at the points of the redundancy that serves as sources, which lie together: with few losses
-//! they fill a small coset, and what remains to be solved is a small matrix.
+//! A repair can run in two ways. Its matrix as a whole is one Cauchy matrix, but lost blocks have arbitrary points, and
+//! the coset that contains them is soon the whole field. Its factors ([`Structure`]) have rows at the points of the
+//! source redundancy, which are close together: with few losses they fill a small coset, and a small matrix remains to
+//! be solved.
 
 use super::Kernel;
 use super::compiled::dense;
-use super::generic::{Buffers, Dense, Isa, Multipliers, Room, Transforming, Work};
+use super::generic::{Buffers, Dense, Isa, Multipliers, Transforming, Work, WorkBuffer};
 use super::transform::Transform;
 use super::vector::Vector;
-use crate::code::Layout;
 use crate::compiler;
 use crate::error::Error;
 use crate::field::Field;
+use crate::layout::Layout;
 use crate::matrix::cauchy::CauchyForm;
 use crate::plan::{Mode, Plan, Structure};
+use crate::tuning::{
+    COEFFICIENTS_PER_PRODUCT, COEFFICIENTS_PER_PRODUCT_OF_SUMS, FACTOR_ROW_PART, FACTOR_ROWS_BYTES,
+    MAX_PREPARED_COEFFICIENTS, MIN_TRANSFORMED_COEFFICIENTS,
+};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Coefficients that are multiplied one by one in the time of one product of a transform. GF(2^16): 3.0 ns each for 128 bytes as long as what is
-/// prepared of them stays in a cache, 8 beyond that, against 4.7. GF(2^8), 30 x 30: 1.2 cycles each for 64 bytes against 2.2, from L3 1.7 against
-/// 3.2.
-const COEFFICIENTS_PER_PRODUCT: usize = 2;
-
-/// The same over GF(2^8) where several cosets are added up: there is less to multiply than to load and to store. Factors of 64+16 and 128+32 at
-/// 64 KiB: 0.65 and 0.86 µs each against 2.7 and 2.5.
-const COEFFICIENTS_PER_PRODUCT_OF_SUMS: usize = 4;
-
-/// Coefficients below which a matrix over GF(2^8) is not asked whether it pays: 16 x 16 have 96 products by transforms, and smaller ones of a few
-/// outputs none to spare.
-const FEWEST_COEFFICIENTS: usize = 256;
-
-/// Coefficients of the largest matrix that is multiplied with one by one, where there is another way: what kernels prepare of each takes 32 bytes or
-/// 128.
-const MAX_PREPARED: usize = 1 << 20;
-
-/// Bytes of all rows between two factors: they stay in the L2 cache beside a room.
-const BETWEEN_BYTES: usize = 512 << 10;
-
-/// Bytes of a row between two factors, at least and at most: its parts are worth a list of all inputs.
-const PART: (usize, usize) = (1 << 10, 16 << 10);
-
-/// How a plan runs.
+/// Method of running a plan.
 pub(super) enum Way {
     /// As one Cauchy matrix.
     Whole(Transform),
@@ -50,7 +32,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// The cheapest way of a plan that is too large for the compiler; none where its matrix serves best.
+    /// The cheapest way for a plan that is too large for the compiler; `None` if its matrix is cheaper.
     pub(super) fn of(plan: &Plan) -> Option<Way> {
         let (rows, columns) = (plan.outputs().len(), plan.inputs().len());
         if !plan.layout().runs_by_points(plan.field()) || compiler::is_considered(rows, columns) {
@@ -58,13 +40,14 @@ impl Way {
         }
         let coefficients = rows.saturating_mul(columns);
         let (price, way) = Way::cheapest(plan)?;
-        (price < coefficients || coefficients > MAX_PREPARED).then_some(way)
+        (price < coefficients || coefficients > MAX_PREPARED_COEFFICIENTS).then_some(way)
     }
 
-    /// The same for a plan over GF(2^8) that the compiler has not made code of, or never will.
+    /// The same for a plan over GF(2^8) that is not compiled yet, or never will be.
     pub(super) fn without_code(plan: &Plan) -> Option<Way> {
         let coefficients = plan.outputs().len() * plan.inputs().len();
-        if (plan.field(), plan.layout()) != (Field::GF8, Layout::Words) || coefficients < FEWEST_COEFFICIENTS
+        if (plan.field(), plan.layout()) != (Field::GF8, Layout::Words)
+            || coefficients < MIN_TRANSFORMED_COEFFICIENTS
         {
             return None;
         }
@@ -76,7 +59,7 @@ impl Way {
         Way::all(plan).into_iter().min_by_key(|(price, _)| *price)
     }
 
-    /// Every way, with its [price].
+    /// All ways, each with its [price].
     pub(super) fn all(plan: &Plan) -> Vec<(usize, Way)> {
         let whole = plan.points().map(|form| {
             let transform = Transform::new(plan.field(), form);
@@ -91,30 +74,31 @@ impl Way {
     }
 }
 
-/// Coefficients that are multiplied one by one in the time of a transform.
+/// Cost of a transform in direct products of coefficients.
 fn price(transform: &Transform) -> usize {
-    let is_sum = transform.field == Field::GF8 && !transform.turns();
+    let is_sum = transform.field == Field::GF8 && !transform.is_between_two_cosets();
     let each = if is_sum { COEFFICIENTS_PER_PRODUCT_OF_SUMS } else { COEFFICIENTS_PER_PRODUCT };
     transform.products().saturating_mul(each)
 }
 
-/// Whether a matrix over GF(2^8) of so many coefficients may be faster by transforms: by what one into a coset of so many bits and one out of it
-/// take at least. For small repairs to make a [`Transform`] only to see that it does not pay would take as long as their bytes.
+/// True if a matrix over GF(2^8) of this many coefficients may be faster by transforms: a lower bound from one
+/// transform into and one out of a coset of `bits` bits. For small repairs, creating a [`Transform`] only to reject it
+/// would take as long as the repair.
 pub(crate) fn may_be_transformed(coefficients: usize, bits: u32) -> bool {
     let products = (bits as usize) << bits;
-    coefficients >= FEWEST_COEFFICIENTS && COEFFICIENTS_PER_PRODUCT * products < coefficients
+    coefficients >= MIN_TRANSFORMED_COEFFICIENTS && COEFFICIENTS_PER_PRODUCT * products < coefficients
 }
 
-/// The transforms in the place of a matrix over GF(2^8) that is known by its points, where they pay.
+/// The transform in place of a matrix over GF(2^8) given by its points, if it pays.
 pub(super) fn worthwhile(form: &CauchyForm) -> Option<Transform> {
     let transform = Transform::new(Field::GF8, form);
     (price(&transform) < form.rows.len() * form.columns.len()).then_some(transform)
 }
 
-/// Such a matrix times blocks.
+/// Multiplies blocks by such a matrix.
 pub(super) fn multiply<I: Isa>(isa: I, transform: &Transform, buffers: Buffers<'_, '_>) {
-    let (multipliers, room) = (&Multipliers::new(Field::GF8), &mut Room::default());
-    isa.transform(Transforming { transform, multipliers, room, buffers });
+    let (multipliers, work) = (&Multipliers::new(Field::GF8), &mut WorkBuffer::default());
+    isa.transform(Transforming { transform, multipliers, work, buffers });
 }
 
 /// A plan that runs by transforms.
@@ -122,17 +106,17 @@ pub(super) struct TransformedPlan<I: Isa> {
     isa: I,
     plan: Plan,
     transform: Transform,
-    /// The second factor, where there is one.
+    /// The second factor, if any.
     solve: Option<Dense<'static, I::V>>,
     multipliers: Multipliers<<I::V as Vector>::Map>,
-    /// One for every call that runs at the same time, kept for the next one: fresh pages would take as long as some tiles.
-    rooms: Mutex<Vec<Rooms>>,
+    /// Work buffers, one per concurrent call, reused: page faults of new ones would take as long as some tiles.
+    work_buffers: Mutex<Vec<WorkBuffers>>,
 }
 
-/// What a call works in.
+/// Work buffers of a call.
 #[derive(Default)]
-struct Rooms {
-    room: Room,
+struct WorkBuffers {
+    work: WorkBuffer,
     /// The rows between two factors.
     between: Vec<u8>,
 }
@@ -145,46 +129,49 @@ impl<I: Isa> TransformedPlan<I> {
             }
             (Way::Whole(transform) | Way::Factored(transform), _) => (transform, None),
         };
-        let (plan, multipliers, rooms) = (plan.clone(), Multipliers::new(plan.field()), Mutex::default());
-        Ok(TransformedPlan { isa, plan, transform, solve, multipliers, rooms })
+        let (plan, multipliers, work_buffers) =
+            (plan.clone(), Multipliers::new(plan.field()), Mutex::default());
+        Ok(TransformedPlan { isa, plan, transform, solve, multipliers, work_buffers })
     }
 
-    fn rooms(&self) -> MutexGuard<'_, Vec<Rooms>> {
-        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    fn work_buffers(&self) -> MutexGuard<'_, Vec<WorkBuffers>> {
+        self.work_buffers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Buffers that were checked.
+    /// Runs over checked buffers.
     pub(super) fn run_checked(&self, buffers: Buffers<'_, '_>) {
-        let mut rooms = self.rooms().pop().unwrap_or_default();
+        let mut work_buffers = self.work_buffers().pop().unwrap_or_default();
         match (&self.solve, self.plan.structure()) {
-            (Some(solve), Some(structure)) => self.run_factors(solve, structure, &mut rooms, buffers),
-            _ => self.transform(&mut rooms.room, buffers),
+            (Some(solve), Some(structure)) => self.run_factors(solve, structure, &mut work_buffers, buffers),
+            _ => self.transform(&mut work_buffers.work, buffers),
         }
-        self.rooms().push(rooms);
+        self.work_buffers().push(work_buffers);
     }
 
-    fn transform(&self, room: &mut Room, buffers: Buffers<'_, '_>) {
+    fn transform(&self, work: &mut WorkBuffer, buffers: Buffers<'_, '_>) {
         let (transform, multipliers) = (&self.transform, &self.multipliers);
-        self.isa.transform(Transforming { transform, multipliers, room, buffers });
+        self.isa.transform(Transforming { transform, multipliers, work, buffers });
     }
 
-    /// Part by part: the rows of the first factor, added to what serves as their start, and the second factor of these.
+    /// Runs part by part: the rows of the first factor plus the added inputs, then the second factor applied to these.
     fn run_factors(
         &self,
         solve: &Dense<'_, I::V>,
         structure: &Structure,
-        rooms: &mut Rooms,
+        work_buffers: &mut WorkBuffers,
         buffers: Buffers<'_, '_>,
     ) {
-        let Buffers { inputs, outputs, len, whole, add } = buffers;
+        let Buffers { inputs, outputs, len, total_len, add } = buffers;
         let added = &structure.added;
-        let longest = (BETWEEN_BYTES / added.len().max(1)).clamp(PART.0, PART.1).min(len.max(1));
+        let longest = (FACTOR_ROWS_BYTES / added.len().max(1))
+            .clamp(FACTOR_ROW_PART.0, FACTOR_ROW_PART.1)
+            .min(len.max(1));
         let longest = longest.next_multiple_of(self.plan.granule());
         for start in (0..len).step_by(longest) {
             let part = start..len.min(start + longest);
             let size = part.len();
-            rooms.between.resize(added.len() * size, 0);
-            for (row, added) in rooms.between.chunks_exact_mut(size).zip(added) {
+            work_buffers.between.resize(added.len() * size, 0);
+            for (row, added) in work_buffers.between.chunks_exact_mut(size).zip(added) {
                 match added {
                     Some(input) => row.copy_from_slice(&inputs[*input][part.clone()]),
                     None => row.fill(0),
@@ -192,13 +179,13 @@ impl<I: Isa> TransformedPlan<I> {
             }
             let first = &inputs[..structure.cauchy.columns.len()];
             let first: Vec<&[u8]> = first.iter().map(|input| &input[part.clone()]).collect();
-            let mut rows: Vec<&mut [u8]> = rooms.between.chunks_exact_mut(size).collect();
-            let sums = Buffers { inputs: &first, outputs: &mut rows, len: size, whole, add: true };
-            self.transform(&mut rooms.room, sums);
-            let rows: Vec<&[u8]> = rooms.between.chunks_exact(size).collect();
+            let mut rows: Vec<&mut [u8]> = work_buffers.between.chunks_exact_mut(size).collect();
+            let sums = Buffers { inputs: &first, outputs: &mut rows, len: size, total_len, add: true };
+            self.transform(&mut work_buffers.work, sums);
+            let rows: Vec<&[u8]> = work_buffers.between.chunks_exact(size).collect();
             let mut last: Vec<&mut [u8]> =
                 outputs.iter_mut().map(|output| &mut output[part.clone()]).collect();
-            let solved = Buffers { inputs: &rows, outputs: &mut last, len: size, whole, add };
+            let solved = Buffers { inputs: &rows, outputs: &mut last, len: size, total_len, add };
             self.isa.run(Work::Words(solve, solved));
         }
     }
@@ -209,10 +196,10 @@ impl<I: Isa> Kernel for TransformedPlan<I> {
         self.run_part(0, inputs, outputs)
     }
 
-    fn run_part(&self, whole: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
+    fn run_part(&self, total_len: usize, inputs: &[&[u8]], outputs: &mut [&mut [u8]]) -> Result<(), Error> {
         let len = self.plan.check_buffers(inputs, outputs)?;
         let add = self.plan.mode() == Mode::Add;
-        self.run_checked(Buffers { inputs, outputs, len, whole: whole.max(len), add });
+        self.run_checked(Buffers { inputs, outputs, len, total_len: total_len.max(len), add });
         Ok(())
     }
 }

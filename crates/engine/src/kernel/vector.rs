@@ -1,22 +1,20 @@
-//! One SIMD register seen as bytes: the few operations that all kernels are written with.
+//! The trait of SIMD registers: the few byte operations that all kernels are written with.
 
-use super::linear::{BitImages, MapForm};
+use crate::bytemap::{BitImages, MapForm};
 
 /// A register of bytes and the operations on it.
 ///
 /// # Safety
-/// Every method that is `unsafe` for no other reason needs a CPU with the instruction set of the
-/// implementing type; the callers are entry points that hold an [`Isa`](super::generic::Isa) value,
-/// which exists only on such a CPU.
+/// Every method requires a CPU with the instruction set of the implementing type; the callers are entry points that
+/// hold an [`Isa`](super::generic::Isa) value, which exists only on such a CPU.
 pub(super) trait Vector: Copy {
     /// Bytes in a register.
     const BYTES: usize;
-    /// Outputs computed in one pass over the inputs, for symbols of one byte; what the register
-    /// file holds without spilling.
+    /// Outputs computed in one pass over the inputs, for symbols of one byte: as many as fit in the registers.
     const GROUP: usize;
     /// Registers per input in flight, for symbols of one byte.
     const UNROLL: usize;
-    /// Outputs up to which inputs are read two at a time: where one instruction adds three registers, it adds both products.
+    /// Maximum outputs for which inputs are read in pairs: an instruction that adds three registers adds both products.
     const PAIRED_OUTPUTS: usize = 0;
 
     /// A byte map in the form that [`add_mapped`](Vector::add_mapped) takes.
@@ -30,25 +28,25 @@ pub(super) trait Vector: Copy {
     unsafe fn load(from: *const u8) -> Self;
     /// Writes `BYTES` bytes at any address.
     unsafe fn store(self, to: *mut u8);
-    /// Writes `BYTES` bytes past the caches to an address that is a multiple of `BYTES`; ordered
-    /// by [`fence`](Vector::fence) only. Without such an instruction it is an ordinary store.
+    /// Non-temporal store of `BYTES` bytes to an address that is a multiple of `BYTES`; ordered by
+    /// [`fence`](Vector::fence) only. An ordinary store on instruction sets without one.
     #[inline(always)]
     unsafe fn stream(self, to: *mut u8) {
         // SAFETY: passed on unchanged.
         unsafe { self.store(to) }
     }
-    /// Orders streamed stores before everything that follows.
+    /// Orders non-temporal stores before all later stores.
     #[inline(always)]
     unsafe fn fence() {}
-    /// Asks for the cache line at an address, which need not be one that may be read.
+    /// Prefetches the cache line at an address, which need not be readable.
     #[inline(always)]
     unsafe fn prefetch(_: *const u8) {}
-    /// Asks for the cache line at an address to be written, which need not be one that may be.
+    /// Prefetches the cache line at an address for writing; the address need not be writable.
     #[inline(always)]
     unsafe fn prefetch_to_write(_: *const u8) {}
     /// Sum of two registers.
     unsafe fn xor(self, other: Self) -> Self;
-    /// Prepares an input.
+    /// Prepares an input for maps.
     unsafe fn operand(self) -> Self::Operand;
     /// `self` + map(x), byte by byte.
     unsafe fn add_mapped(self, x: Self::Operand, map: &Self::Map) -> Self;
@@ -66,7 +64,7 @@ pub(super) trait Vector: Copy {
     unsafe fn zip(even: Self, odd: Self) -> (Self, Self);
 }
 
-/// Sixteen bytes without any SIMD: the scalar row of the table, for every CPU.
+/// Sixteen bytes without SIMD instructions, for the scalar kernel set.
 #[derive(Clone, Copy)]
 pub(super) struct Scalar([u64; 2]);
 
@@ -109,8 +107,8 @@ impl Vector for Scalar {
         self
     }
 
-    /// Eight bytes at a time: bit i of each, moved to the bottom of its byte, times the image of bit i is that
-    /// image in every byte that had the bit.
+    /// Eight bytes at a time: bit i of each byte, moved to the lowest bit, times the image of bit i is that image in
+    /// every byte with the bit set.
     #[inline(always)]
     unsafe fn add_mapped(self, x: Scalar, map: &BitImages) -> Scalar {
         let mut sum = self.0;
@@ -125,7 +123,7 @@ impl Vector for Scalar {
     #[inline(always)]
     unsafe fn double(self) -> Scalar {
         Scalar(self.0.map(|half| {
-            // The top bit of each byte, moved to its bottom, selects the polynomial 0x1d.
+            // The top bit of each byte, moved to the lowest bit, selects the polynomial 0x1d.
             let carries = half >> 7 & LOW_BITS;
             ((half & !(LOW_BITS << 7)) << 1) ^ (carries * 0x1d)
         }))

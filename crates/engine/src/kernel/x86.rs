@@ -1,7 +1,7 @@
-//! The x86-64 instruction sets: a register type each, and the entry points that switch them on.
+//! The x86-64 instruction sets: a register type and entry points for each.
 //!
-//! `vector_moves!` writes what differs between register widths only in the names of intrinsics;
-//! `isa!` writes the proof value and its two entry points.
+//! `vector_moves!` generates the methods that differ between register widths only in the names of intrinsics; `isa!`
+//! generates the proof type and its two entry points.
 
 mod avx2;
 mod avx512;
@@ -11,7 +11,7 @@ pub(super) use avx2::{Avx2, GfniAvx2};
 pub(super) use avx512::{Avx512, GfniAvx512};
 pub(super) use ssse3::Ssse3;
 
-/// Multiplication by 2 and by 4 in GF(2^8) as operands of `gf2p8affineqb`; a test derives them anew.
+/// Multiplication by 2 and by 4 in GF(2^8) as operands of `gf2p8affineqb`; a test derives them.
 const TIMES_2: u64 = 0x8001_8284_8810_2040;
 const TIMES_4: u64 = 0x4080_41c2_c488_1020;
 
@@ -56,14 +56,14 @@ macro_rules! vector_moves {
         #[inline(always)]
         unsafe fn prefetch(at: *const u8) {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a prefetch reads nothing that the program could see and never faults.
+            // SAFETY: a prefetch has no visible effect and never faults.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
         }
 
         #[inline(always)]
         unsafe fn prefetch_to_write(at: *const u8) {
-            // SAFETY: as above; a CPU that lacks the instruction takes it for a `nop`. The intrinsic would be a read where the compiler does
-            // not know that the CPU has it.
+            // SAFETY: as above; the instruction is a `nop` on CPUs without it. The intrinsic would become a read
+            // prefetch where the compiler cannot assume the feature.
             unsafe { std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly)) }
         }
 
@@ -139,7 +139,7 @@ use {isa, vector_moves};
 
 #[cfg(test)]
 mod tests {
-    use crate::kernel::linear::{AffineMatrix, MapForm};
+    use crate::bytemap::{AffineMatrix, MapForm};
 
     #[test]
     fn the_matrices_of_two_and_four() {

@@ -1,18 +1,19 @@
-//! The constants of additive FFTs over all of GF(2^8) or GF(2^16), where every point is its own number (see [`cosets`](super::cosets)): a
-//! polynomial of degree below n = 2^L is a sum of c_i · X_i, where X_i is the product of s_j over the bits j of i, and
+//! Constants of additive FFTs over all of GF(2^8) or GF(2^16), where every point is its own number (see
+//! [`cosets`](super::cosets)): a polynomial of degree below n = 2^L is a sum of c_i · X_i, where X_i is the product of
+//! s_j over the bits j of i, and
 //!
 //! ```text
 //! s_j(x) = W_h(x) / W_h(h)     h = 2^j
 //! ```
 //!
-//! so that a butterfly at distance h in a block that starts at x has the factor s_j(x). W_h is linear over GF(2); what it is at single bits says
-//! everything. Its derivative is the product of all non-zero v below h, for which p_j stands here, and so that of s_j is the constant d_j =
-//! p_j / W_h(h).
+//! so that a butterfly at distance h in a block that starts at x has the factor s_j(x). W_h is linear over GF(2), so
+//! its values at single bits determine it. Its derivative is p_j, the product of all non-zero v below h, so the
+//! derivative of s_j is the constant d_j = p_j / W_h(h).
 
 use crate::field::Field;
 use std::sync::OnceLock;
 
-/// Bits of a symbol, at most.
+/// Largest symbol, in bits.
 const W: usize = 16;
 
 /// The constants of one field.
@@ -27,12 +28,12 @@ struct Level {
     factors: [[u16; 256]; 2],
     /// d_j.
     derivative: u16,
-    /// W_h(x) / p_j at single bits; 0 where the field has no such bit.
+    /// W_h(x) / p_j at single bits; 0 for bits beyond the field.
     scales: [u16; W],
 }
 
 impl Additive {
-    /// Those of GF(2^8) or GF(2^16), made on first use and kept.
+    /// The constants of GF(2^8) or GF(2^16), computed on first use and cached.
     ///
     /// # Panics
     /// For any other field.
@@ -56,7 +57,7 @@ impl Additive {
         let mut images: [u64; W] = std::array::from_fn(|bit| (1 << bit) & field.mask());
         let (mut nonzero, mut levels) = (1, Vec::with_capacity(w + 1));
         for j in 0..=w {
-            // Beyond the last level there is no butterfly, but a coset: the whole field.
+            // The last level has no butterfly, only a coset: the whole field.
             let step = if j < w { images[j] } else { 1 };
             let bits = quotients(&images, step);
             let factors = std::array::from_fn(|byte| {
@@ -83,8 +84,8 @@ impl Additive {
         self.levels[level].derivative
     }
 
-    /// W_n(x) / p, n = 2^log: what the values on a coset at x of the polynomials that are 1 at one point p of 0..n and 0 at the others are, times
-    /// x + p. The same holds with the coset and 0..n exchanged.
+    /// W_n(x) / p, n = 2^log: the value at x of the polynomial that is 1 at one point p of 0..n and 0 at the others,
+    /// times x + p. The same holds with the coset and 0..n exchanged.
     pub(crate) fn scale(&self, log: usize, at: u64) -> u64 {
         u64::from(linear(&self.levels[log].scales, at as usize))
     }
@@ -121,8 +122,8 @@ mod tests {
         }
     }
 
-    /// s_j is a polynomial whose derivative is its coefficient of x: the sum of s_j(x) / x over the points x of a subspace that is
-    /// large enough, but for zero, since the powers of x sum up to zero there unless they are constant.
+    /// The derivative of s_j is its coefficient of x: the sum of s_j(x) / x over the non-zero points x of a large
+    /// enough subspace, because all non-constant powers of x sum to zero there.
     #[test]
     fn derivatives_are_the_coefficients_of_x() {
         for field in [Field::GF8, Field::GF16] {

@@ -1,14 +1,12 @@
-//! Matrices over GF(2): what a matrix over GF(2^w) does to single bits.
+//! Matrices over GF(2): the expansion of matrices over GF(2^w) to bits.
 //!
-//! Multiplication by a constant c is linear over GF(2): bit column j of its w x w matrix is
-//! c · x^j. Coding with these bits instead of symbols needs nothing but XOR (the packets layout).
+//! Multiplication by a constant c is linear over GF(2): bit column j of its w x w matrix is c · x^j. Coding with bits
+//! instead of symbols needs only XOR (the packets layout).
 
 use super::Matrix;
 use crate::error::Error;
 use crate::field::Field;
-
-/// Most bits of one matrix: a kernel may keep eight bytes for every one of them that is set.
-pub const MAX_BITS: usize = 1 << 26;
+use crate::layout::MAX_BITS;
 
 /// Number of ones in the bit matrix of multiplication by `constant`.
 pub fn ones(field: Field, constant: u64) -> u32 {
@@ -77,10 +75,10 @@ impl BitMatrix {
         self.columns
     }
 
-    /// Whether the bit at (row, column) is set.
+    /// True if the bit at (row, column) is set.
     ///
     /// # Panics
-    /// Where there is no such row or column.
+    /// The row or column does not exist.
     pub fn at(&self, row: usize, column: usize) -> bool {
         assert!(column < self.columns, "column {column} of {}", self.columns);
         self.bits[row * self.words_per_row() + column / 64] >> (column % 64) & 1 == 1
@@ -89,12 +87,12 @@ impl BitMatrix {
     /// The columns whose bit is set in `row`, ascending.
     ///
     /// # Panics
-    /// When it is asked for the first of a row that does not exist.
+    /// On the first item, if the row does not exist.
     pub fn ones_in_row(&self, row: usize) -> impl Iterator<Item = usize> {
         (0..self.columns).filter(move |&column| self.at(row, column))
     }
 
-    /// Number of ones in all.
+    /// Total number of ones.
     pub fn ones(&self) -> u32 {
         self.bits.iter().map(|word| word.count_ones()).sum()
     }

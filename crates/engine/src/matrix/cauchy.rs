@@ -1,33 +1,28 @@
-//! Cauchy matrices by their points: what a matrix no longer shows, but fast algorithms need.
+//! Cauchy matrices stored by their points, which fast algorithms need and the coefficients do not show.
 //!
-//! A row has the point x, a column the point y, and the entry is 1 / (x + y), times a factor of the row and
-//! one of the column. Every square submatrix of such a matrix is one again, and regular as long as all points differ
-//! and no factor is zero.
+//! A row has the point x, a column the point y, and the entry is 1 / (x + y), times a factor of the row and one of the
+//! column. Every square submatrix is again a Cauchy matrix, and regular as long as all points differ and no factor is
+//! zero.
 
-mod detour;
+mod coset_factorization;
 mod distances;
 
-pub use detour::Detour;
+pub use coset_factorization::CosetFactorization;
 
 use super::Matrix;
 use crate::error::Error;
 use crate::field::Field;
 use crate::field::tables::LogTables;
+use crate::tuning::{MAX_INVERSE_TABLE, PRODUCTS_OF_INVERSION};
 use distances::Distances;
 use std::ops::Range;
-
-/// Inverses of the sums of points below this are worth a table; all points of codes are.
-const MAX_TABLE: u64 = 1 << 18;
-
-/// Products that one inversion costs in a field without logarithms, counted low.
-const PRODUCTS_OF_INVERSION: u64 = 48;
 
 /// A point of a Cauchy matrix and the factor of its row or column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Point {
-    /// Where: an element of the field.
+    /// The point, an element of the field.
     pub at: u64,
-    /// What the row or column is multiplied with.
+    /// Factor of the row or column.
     pub scale: u64,
 }
 
@@ -51,8 +46,8 @@ impl CauchyForm {
     /// The matrix, entry by entry.
     ///
     /// # Errors
-    /// [`Error::MatrixTooLarge`], [`Error::NotAnElement`], and [`Error::PointTwice`] where a row and a column
-    /// have one point.
+    /// [`Error::MatrixTooLarge`], [`Error::NotAnElement`], and [`Error::PointTwice`] if a row and a column share a
+    /// point.
     pub fn matrix(&self, field: Field) -> Result<Matrix, Error> {
         self.check(field)?;
         let entries = Entries::new(field, self);
@@ -67,10 +62,10 @@ impl CauchyForm {
         shared.map_or(Ok(matrix), |at| Err(Error::PointTwice { at }))
     }
 
-    /// One entry; `None` where row and column have one point.
+    /// One entry; `None` if row and column share a point.
     ///
     /// # Panics
-    /// Where there is no such row or column.
+    /// The row or column does not exist.
     pub fn entry(&self, field: Field, row: usize, column: usize) -> Option<u64> {
         let (row, column) = (self.rows[row], self.columns[column]);
         field.div(field.mul(row.scale, column.scale), row.at ^ column.at)
@@ -79,7 +74,7 @@ impl CauchyForm {
     /// The form of the matrix of the given rows and columns, in the given order.
     ///
     /// # Panics
-    /// Where there is no such row or column.
+    /// The row or column does not exist.
     pub fn select(&self, rows: &[usize], columns: &[usize]) -> CauchyForm {
         CauchyForm {
             rows: rows.iter().map(|&row| self.rows[row]).collect(),
@@ -87,11 +82,11 @@ impl CauchyForm {
         }
     }
 
-    /// The same relation with the first `n` rows and the last `n` columns on each other's side. If this makes r of d, the
-    /// result makes r with its first n elements replaced by the last n of d, of d with its last n elements
-    /// replaced by the first n of r.
+    /// The same relation after the first `n` rows and the last `n` columns change sides. If this matrix maps d to r,
+    /// the result maps (d with its last n elements replaced by the first n of r) to (r with its first n elements
+    /// replaced by the last n of d).
     ///
-    /// That is a Cauchy matrix again, on the same points. With P(z) and Q(z) for the products of the distances from z to
+    /// The result is a Cauchy matrix on the same points. With P(z) and Q(z) for the products of the distances from z to
     /// the points of these rows and of these columns other than z itself, its factors are
     ///
     /// ```text
@@ -99,15 +94,15 @@ impl CauchyForm {
     /// a column, now a row   P(z) / (Q(z) · scale)       a row, now a column     Q(z) / (P(z) · scale)
     /// ```
     ///
-    /// Why: an element of r is its row's factor times f(z) at its point z, where f(z) is the sum of scale · d_j / (z + at) over
-    /// the columns. Let all inputs of the result be zero, but the one of a column that stays, at the point s. Then f
-    /// vanishes at the points of the n rows and has its poles at those of the n columns and at s, so it is
-    /// c · P(z) / (Q(z) · (z + s)); the residue at s gives c, the other residues the elements of d, and f itself those of
+    /// Proof: an element of r is its row's factor times f(z) at its point z, where f(z) is the sum of
+    /// scale · d_j / (z + at) over the columns. Let all inputs of the result be zero except the one of a column that stays, at the point
+    /// s. Then f vanishes at the points of the n rows and has its poles at those of the n columns and at s, so it is c
+    /// · P(z) / (Q(z) · (z + s)); the residue at s gives c, the other residues the elements of d, and f itself those of
     /// r. With a row instead of s the argument is the same.
     ///
     /// # Errors
-    /// [`Error::SizeMismatch`] where there are no n of them, [`Error::NotAnElement`], [`Error::PointTwice`] where points
-    /// that must differ do not, [`Error::Singular`] where a row or column that changes sides has the factor 0.
+    /// [`Error::SizeMismatch`] for fewer than n rows or columns, [`Error::NotAnElement`], [`Error::PointTwice`] for
+    /// points that must differ, [`Error::Singular`] if a row or column that changes sides has the factor 0.
     pub fn exchange(mut self, field: Field, n: usize) -> Result<CauchyForm, Error> {
         let (rows, columns) = (self.rows.len(), self.columns.len());
         if n > rows.min(columns) {
@@ -144,8 +139,8 @@ impl CauchyForm {
     }
 }
 
-/// Multiplies the factors with the distances to `over` and divides them by those to `under`. The points at `moved`
-/// are those of `under`, and what they bring as factor divides.
+/// Multiplies the factors by the distances to `over` and divides them by the distances to `under`. The points at
+/// `moved` are those of `under`; their own factor divides.
 fn rescale(
     field: Field,
     points: &mut [Point],
@@ -174,10 +169,10 @@ fn rescale(
     Ok(())
 }
 
-/// How entries are computed.
+/// Method of computing entries.
 enum Entries {
     Logarithms(&'static LogTables),
-    /// With the inverses of all sums below the table's length, where that is cheaper than one by one.
+    /// With a table of inverses of sums, where that is cheaper than single inversions.
     Inverses {
         field: Field,
         table: Vec<u64>,
@@ -192,12 +187,12 @@ impl Entries {
         let highest = form.rows.iter().chain(&form.columns).map(|point| point.at).max().unwrap_or(0);
         let size = form.rows.len().saturating_mul(form.columns.len()) as u64;
         // An entry of the table takes three products.
-        let pays = highest < MAX_TABLE && 3 * highest <= size.saturating_mul(PRODUCTS_OF_INVERSION);
+        let pays = highest < MAX_INVERSE_TABLE && 3 * highest <= size.saturating_mul(PRODUCTS_OF_INVERSION);
         let table = if pays { inverses_below(field, highest as usize + 1) } else { Vec::new() };
         Entries::Inverses { field, table }
     }
 
-    /// `None` where row and column have one point.
+    /// `None` if row and column share a point.
     fn at(&self, row: Point, column: Point) -> Option<u64> {
         let sum = row.at ^ column.at;
         match self {
@@ -211,14 +206,14 @@ impl Entries {
     }
 }
 
-/// The inverses of all numbers below the power of two that is at least `n`; 0 stands for that of 0.
+/// The inverses of all numbers below `n` rounded up to a power of two; entry 0 is 0.
 fn inverses_below(field: Field, n: usize) -> Vec<u64> {
     let mut inverses: Vec<u64> = (0..n.next_power_of_two() as u64).collect();
     invert_all(field, &mut inverses[1..]);
     inverses
 }
 
-/// Inverts many non-zero elements: by looking up, or at the price of one inversion and three products each.
+/// Inverts many non-zero elements: by lookup, or with one inversion in total and three products per element.
 pub(super) fn invert_all(field: Field, elements: &mut [u64]) {
     if let Some(tables) = LogTables::of(field) {
         elements.iter_mut().for_each(|a| *a = tables.inv(*a).expect("a non-zero element"));

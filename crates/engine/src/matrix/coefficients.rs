@@ -1,25 +1,25 @@
-//! What a code or a plan multiplies with: a matrix, or the points of one that is too large to be held.
+//! Coefficients of a code or a plan: a matrix, or the points of a Cauchy matrix that is too large to be stored.
 
 use super::Matrix;
 use super::cauchy::CauchyForm;
-use crate::code::Layout;
 use crate::error::Error;
 use crate::field::Field;
+use crate::layout::Layout;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
-/// Coefficients of the largest matrix that is held where its points would do: 2 MiB. Up to here everything else that takes matrices, back ends for
-/// other devices above all, finds one without further ado.
+/// Largest matrix, in coefficients (2 MiB), that is stored although its points would suffice. Up to this size all code
+/// that needs a matrix, such as device back ends, finds one at once.
 pub(crate) const MAX_HELD: usize = 1 << 18;
 
-/// Coefficients, one by one or by points.
+/// Coefficients, stored as a matrix or by points.
 #[derive(Debug, Clone)]
 pub(crate) enum Coefficients {
     Held(Matrix),
     Points(Arc<ByPoints>),
 }
 
-/// Points, and their matrix once somebody asked for it.
+/// Points, and their matrix once it was requested.
 #[derive(Debug)]
 pub(crate) struct ByPoints {
     field: Field,
@@ -28,7 +28,8 @@ pub(crate) struct ByPoints {
 }
 
 impl Coefficients {
-    /// Those of a Cauchy matrix. Where symbols are words of GF(2^16) a large one is left as it is: kernels apply it by its points alone.
+    /// The coefficients of a Cauchy matrix. A large one over GF(2^16) in the words layout stays in the form of points,
+    /// which kernels apply directly.
     ///
     /// # Errors
     /// As [`CauchyForm::matrix`].
@@ -50,7 +51,7 @@ impl Coefficients {
     /// The coefficient at (row, column).
     ///
     /// # Panics
-    /// Where there is no such row or column.
+    /// The row or column does not exist.
     pub(crate) fn at(&self, row: usize, column: usize) -> u64 {
         match self {
             Coefficients::Held(matrix) => matrix.at(row, column),
@@ -61,7 +62,7 @@ impl Coefficients {
         }
     }
 
-    /// The matrix. One that is known by its points is made now, if it was not before.
+    /// The matrix. For points it is computed on the first call.
     ///
     /// # Errors
     /// [`Error::MatrixTooLarge`].
@@ -78,7 +79,7 @@ impl Coefficients {
         }
     }
 
-    /// The points, where there is nothing else.
+    /// The points, if no matrix is stored.
     pub(crate) fn points(&self) -> Option<&CauchyForm> {
         match self {
             Coefficients::Held(_) => None,
@@ -87,7 +88,7 @@ impl Coefficients {
     }
 }
 
-/// Whether somebody asked for the matrix of points makes no difference.
+/// A matrix computed from points does not affect equality.
 impl PartialEq for Coefficients {
     fn eq(&self, other: &Coefficients) -> bool {
         match (self, other) {

@@ -1,9 +1,11 @@
-//! Cosets of subspaces of a field: the constants of additive FFTs, and which points lie where.
+//! Cosets of subspaces of a field: constants of additive FFTs, and the grouping of points by coset.
 //!
-//! A basis of the field numbers its points: number i is the sum of those elements of the basis whose bits i has. Numbers 0..n, n a power of two,
-//! are a subspace, and every n numbers from a multiple of n on one of its cosets. With the basis 1, 2, 4, … the points are their own numbers.
+//! A basis of the field numbers its points: point number i is the sum of the basis elements at the set bits of i. The
+//! numbers 0..n, n a power of two, are a subspace, and n consecutive numbers from a multiple of n are one of its
+//! cosets. With the basis 1, 2, 4, … every point is its own number.
 //!
-//! A block of 2h points that starts at number x is transformed between values and coefficients by butterflies at distance h,
+//! A block of 2h points that starts at number x is transformed between values and coefficients by butterflies at
+//! distance h,
 //!
 //! ```text
 //! values → coefficients:  b += a,  a += s · b          s = W_h(x) / W_h(h)
@@ -14,9 +16,10 @@
 
 use super::cauchy::{CauchyForm, Point};
 use crate::field::Field;
+use crate::tuning::MAX_COSET_SPARSITY;
 use std::collections::BTreeMap;
 
-/// A field whose points are numbered by a basis, and its subspace polynomials. Its functions take and give numbers.
+/// A field whose points are numbered by a basis, and its subspace polynomials. Its functions take and return numbers.
 #[derive(Debug, Clone)]
 pub struct Cosets {
     field: Field,
@@ -27,13 +30,14 @@ pub struct Cosets {
 }
 
 impl Cosets {
-    /// Those of `field`, where every point is its own number.
+    /// Cosets of `field` with every point as its own number.
     pub fn of(field: Field) -> Cosets {
         let units: Vec<u64> = (0..field.w()).map(|bit| 1 << bit).collect();
         Cosets { field, basis: units.clone(), numbers: units }
     }
 
-    /// Numbers such that the smallest coset of any subspace that holds all of `points` has n consecutive ones, for some n.
+    /// A numbering in which the smallest coset that contains all of `points` consists of n consecutive numbers, for
+    /// some n.
     pub fn around(field: Field, points: &[Point]) -> Cosets {
         let mut basis = Basis::default();
         let first = points.first().map_or(0, |point| point.at);
@@ -45,7 +49,7 @@ impl Cosets {
         Cosets { field, basis: basis.elements, numbers }
     }
 
-    /// A matrix with the numbers of its points in their place.
+    /// The matrix with its points replaced by their numbers.
     pub fn numbered(&self, form: &CauchyForm) -> CauchyForm {
         let number = |point: &Point| Point { at: self.number(point.at), scale: point.scale };
         CauchyForm {
@@ -82,18 +86,18 @@ impl Cosets {
     /// a / b.
     ///
     /// # Panics
-    /// If b is 0: points that differ and scales that are none never give that.
+    /// If b is 0. Distinct points and non-zero scales never cause that.
     pub fn quotient(&self, a: u64, b: u64) -> u64 {
         self.field.div(a, b).expect("divisors are not zero: distinct points, non-zero scales")
     }
 
-    /// The factor of a butterfly of 2h points from number x on.
+    /// The factor of a butterfly of 2h points that starts at number x.
     pub fn twiddle(&self, h: u64, x: u64) -> u64 {
         self.quotient(self.vanishing(h, x), self.vanishing(h, h))
     }
 
-    /// The scale with which a point of the coset at number x, outside 0..n, needs no further constant: W_n(x) divided by the product of
-    /// the non-zero points below n.
+    /// The scale for which a point of the coset at number x, outside 0..n, needs no further constant: W_n(x) divided by
+    /// the product of the non-zero points below n.
     pub fn scale(&self, n: u64, x: u64) -> u64 {
         let nonzero = (1..n).fold(1, |product, v| self.field.mul(product, self.point(v)));
         self.quotient(self.vanishing(n, x), nonzero)
@@ -105,26 +109,27 @@ impl Cosets {
     }
 }
 
-/// The sum of those elements whose bits are set.
+/// The sum of the elements at the set bits.
 fn combination(elements: &[u64], bits: u64) -> u64 {
     let taken = elements.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1);
     taken.fold(0, |sum, (_, element)| sum ^ element)
 }
 
-/// Elements of a field none of which is a sum of others. None has the highest bit of one before it, so that taking them off in their order ends.
+/// Linearly independent elements of a field. No element has the highest bit of an earlier one, so reduction by them in
+/// order terminates.
 #[derive(Default)]
 struct Basis {
     elements: Vec<u64>,
 }
 
 impl Basis {
-    /// Adds what the others do not add up to.
+    /// Adds an element unless it is in the span of the others.
     fn extend(&mut self, element: u64) {
         let rest = self.elements.iter().fold(element, |rest, with| rest.min(rest ^ with));
         self.elements.extend((rest != 0).then_some(rest));
     }
 
-    /// The same span by its smallest elements, in ascending order: 1, 2, 4, … where it is 0..n.
+    /// Replaces the basis by the smallest elements of the same span, in ascending order: 1, 2, 4, … for the span 0..n.
     fn reduce(&mut self) {
         for place in 0..self.elements.len() {
             let element = self.elements[place];
@@ -134,7 +139,7 @@ impl Basis {
         self.elements.sort_unstable();
     }
 
-    /// Which elements add up to a point of their span, as bits.
+    /// The elements that sum to a point of the span, as bits.
     fn number(&self, point: u64) -> u64 {
         let mut rest = point;
         let takes = |(bit, element): (usize, &u64)| {
@@ -146,28 +151,25 @@ impl Basis {
     }
 }
 
-/// How many times more points a coset may have than it has to: beyond, transforming the others costs too much.
-const MAX_SPARSITY: u64 = 4;
-
-/// The smallest power of two n, and the first point of the coset of 0..n that holds all points; `None` where few of
-/// its points are among them.
+/// The smallest power of two n, and the first point of the coset of 0..n that contains all points; `None` if only few
+/// of its points are in use.
 pub fn smallest_coset(points: &[Point]) -> Option<(u64, u64)> {
     let first = points.first()?.at;
     let spread = points.iter().fold(0, |bits, point| bits | (point.at ^ first));
     let n = (spread + 1).checked_next_power_of_two()?;
-    (n <= MAX_SPARSITY * points.len() as u64).then_some((n, first & !(n - 1)))
+    (n <= MAX_COSET_SPARSITY * points.len() as u64).then_some((n, first & !(n - 1)))
 }
 
-/// A point of a matrix: which row or column it belongs to, and where it lies in its coset.
+/// A point of a matrix: its row or column, and its index in the coset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
     /// The row or column.
     pub index: usize,
-    /// Its distance from the first point of the coset.
+    /// Its index in the coset.
     pub place: usize,
 }
 
-/// Points by the coset of 0..n they lie in, after a shift of all points by `base`.
+/// Groups points by their coset of 0..n, after a shift of all points by `base`.
 pub fn by_coset(points: &[Point], n: u64, base: u64) -> BTreeMap<u64, Vec<Member>> {
     let mut cosets: BTreeMap<u64, Vec<Member>> = BTreeMap::new();
     for (index, point) in points.iter().enumerate() {
@@ -210,7 +212,8 @@ mod tests {
     }
 
     proptest! {
-        /// All points of a field have numbers of their own, which are linear; subspace polynomials vanish where they should.
+        /// All points of a field have numbers of their own, which are linear; subspace polynomials vanish where they
+        /// should.
         #[test]
         fn numbers_are_those_of_a_basis(at in proptest::collection::vec(0..256u64, 1..20)) {
             let all: Vec<u64> = (0..256).collect();

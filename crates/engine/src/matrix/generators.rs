@@ -1,7 +1,7 @@
 //! The redundancy rows of systematic codes: m x k matrices A, so that redundancy = A · data.
 //!
-//! A code survives any m losses (is MDS) exactly when every square submatrix of A is regular.
-//! The families here have that by law, within the limits that [`Code`](crate::code::Code) enforces.
+//! A code survives any m losses (is MDS) exactly when every square submatrix of A is regular. The families here are MDS
+//! within the limits that [`Code`](crate::code::Code) enforces; each generator states the proof.
 
 use super::Matrix;
 use super::bits::ones;
@@ -9,16 +9,16 @@ use super::cauchy::{CauchyForm, Point, invert_all};
 use crate::error::Error;
 use crate::field::Field;
 
-/// Most steps, k·k·m, that the search for light rows may take: below a second in any field.
+/// Limit of the steps, k·k·m, of the search for rows with few ones: below a second in any field.
 const MAX_SEARCH_STEPS: usize = 1 << 22;
 
-/// Points and factors of the systematic Vandermonde code over the points 0, 1, …, k+m-1 (thesis 2.27): column operations turn the upper k rows of
-/// the Vandermonde matrix into the identity, and what its lower m rows become is A.
+/// Points and factors of the systematic Vandermonde code over the points 0, 1, …, k+m-1 (thesis 2.27): column
+/// operations turn the upper k rows of the Vandermonde matrix into the identity, and its lower m rows into A.
 ///
 /// MDS: any k rows of the Vandermonde matrix of distinct points are independent, and column operations keep that.
 ///
-/// Why it is a Cauchy matrix: A[i][j] is the Lagrange polynomial of point j over the points 0..k, evaluated at point x = k+i, the product
-/// over l != j of (x - l) / (j - l). Without its factor x - j the upper product is one over all l.
+/// It is a Cauchy matrix because A[i][j] is the Lagrange polynomial of point j over the points 0..k, evaluated at point
+/// x = k+i, the product over l != j of (x - l) / (j - l). Without its factor x - j the upper product is one over all l.
 pub(crate) fn vandermonde_points(field: Field, k: usize, m: usize) -> CauchyForm {
     let distances = Distances::new(field, k, k + m);
     let mut weights: Vec<u64> = (0..k).map(|j| distances.product_from(j)).collect();
@@ -63,15 +63,15 @@ impl Distances {
     }
 }
 
-/// Points and factors of the subspace code, normative in docs/reference/shards.md. The smaller side (redundancy if m and k
-/// are alike once rounded up to powers of two) has the points 0, 1, … of the subspace V of n points, the larger side has
-/// the cosets of V one after the other and, when these run out, the points of V that are left; its factor at x is u(x).
+/// Points and factors of the subspace code, normative in docs/reference/shards.md. The smaller side (redundancy if m and k are
+/// equal once rounded up to powers of two) has the points 0, 1, … of the subspace V of n points; the larger side has
+/// the cosets of V one after the other and, when these run out, the remaining points of V; its factor at x is u(x).
 ///
 /// MDS: a Cauchy matrix of distinct points with non-zero factors.
 ///
-/// Why these factors: the Lagrange polynomials of a coset take the values u(x) / (p + x) at the points p of V, and those of
-/// V the values u(p) / (p + x) at the points p of a coset. So encoding interpolates on one and evaluates on the
-/// other, which additive FFTs do in n log n steps instead of n·n.
+/// Reason for these factors: the Lagrange polynomials of a coset take the values u(x) / (p + x) at the points p of V,
+/// and those of V the values u(p) / (p + x) at the points p of a coset. So encoding interpolates on one and evaluates
+/// on the other, which additive FFTs do in n log n steps instead of n·n.
 pub(crate) fn subspace_points(field: Field, k: usize, m: usize) -> CauchyForm {
     let few_rows = m.next_power_of_two() <= k.next_power_of_two();
     let (few, many) = if few_rows { (m, k) } else { (k, m) };
@@ -86,10 +86,10 @@ pub(crate) fn subspace_points(field: Field, k: usize, m: usize) -> CauchyForm {
     }
 }
 
-/// u, the product of x + v over all v of the subspace 0..n, divided by that of all v but 0.
+/// u, the product of x + v over all v of the subspace 0..n, divided by the product of all non-zero v.
 struct Vanishing {
     n: u64,
-    /// u(2^t): u is linear over GF(2), so these say everything.
+    /// u(2^t); u is linear over GF(2), so these determine it.
     images: Vec<u64>,
 }
 
@@ -100,7 +100,7 @@ impl Vanishing {
         let mut images: Vec<u64> = (0..field.w()).map(|t| 1 << t).collect();
         let mut divisor = 1;
         for t in 0..n.trailing_zeros() as usize {
-            // The non-zero v below 2^(t+1) are those below 2^t and those between, whose product is W(2^t).
+            // The non-zero v below 2^(t+1) are those below 2^t and those from 2^t on, whose product is W(2^t).
             let step = images[t];
             divisor = field.mul(divisor, step);
             images.iter_mut().for_each(|w| *w = doubled(*w, step));
@@ -143,11 +143,10 @@ pub(crate) fn cauchy_isal_points(k: usize, m: usize) -> CauchyForm {
 
 /// A Cauchy matrix whose bit matrix has few ones, so that XOR programs are short.
 ///
-/// Columns and rows of a Cauchy matrix may be scaled without losing MDS. (1) Columns are scaled
-/// so that row 0 is all ones. (2) Every other row is divided by the one of its elements that leaves
-/// the fewest ones. (3) For m = 2 there is full freedom: any distinct non-zero elements will do in
-/// row 1, so the k lightest are taken. Rule (3) ends where Jerasure's tables of such elements end, so that
-/// both give the same matrices.
+/// Columns and rows of a Cauchy matrix may be scaled without losing MDS. (1) Columns are scaled so that row 0 is all
+/// ones. (2) Every other row is divided by the one of its elements that leaves the fewest ones. (3) For m = 2, any
+/// distinct non-zero elements are valid in row 1, so the k elements with the fewest ones are taken. Rule (3) is limited
+/// to the range of Jerasure's tables of such elements, so that both produce the same matrices.
 ///
 /// # Errors
 /// [`Error::MatrixTooLarge`], [`Error::SearchTooLarge`].
@@ -177,8 +176,7 @@ pub(crate) fn cauchy_good(field: Field, k: usize, m: usize) -> Result<Matrix, Er
     Matrix::from_fn(field, m, k, |i, j| field.mul(scaled.at(i, j), row_factors[i]))
 }
 
-/// Powers (2^i)^j, as ISA-L's `gf_gen_rs_matrix` has them. Not MDS for every shape:
-/// [`isal_vandermonde_limit`] says up to where.
+/// Powers (2^i)^j, as ISA-L's `gf_gen_rs_matrix` has them. Not MDS for every shape; see [`isal_vandermonde_limit`].
 ///
 /// # Errors
 /// [`Error::MatrixTooLarge`].

@@ -18,7 +18,8 @@ fn vandermonde(field: Field, k: usize, m: usize) -> Result<Matrix, Error> {
     vandermonde_points(field, k, m).matrix(field)
 }
 
-/// As the systematic Vandermonde code is defined. Worked on transposed, so that a column operation runs along a row in memory.
+/// The systematic Vandermonde code by definition. Computed on the transpose, so that a column operation runs along a
+/// row in memory.
 fn vandermonde_by_column_operations(field: Field, k: usize, m: usize) -> Matrix {
     let power = |power, point| field.pow(point as u64, power as u64);
     let mut columns = Matrix::from_fn(field, k, k + m, power).unwrap();
@@ -28,7 +29,7 @@ fn vandermonde_by_column_operations(field: Field, k: usize, m: usize) -> Matrix 
 
 type Generator = fn(Field, usize, usize) -> Result<Matrix, Error>;
 
-/// Whether every square submatrix is regular, tried one by one.
+/// True if every square submatrix is regular, tested one by one.
 fn is_mds(redundancy: &Matrix) -> bool {
     let (m, k) = (redundancy.rows(), redundancy.columns());
     (1..=m.min(k)).all(|size| {
@@ -72,7 +73,7 @@ fn full_field_shapes_are_mds() {
     }
 }
 
-/// Every minor of every shape there is over GF(2^4), and of a few over GF(2^8).
+/// Every minor of every shape over GF(2^4), and of some shapes over GF(2^8).
 #[test]
 fn subspace_is_mds_for_every_shape_of_a_small_field() {
     for k in 1..=16usize {
@@ -85,8 +86,7 @@ fn subspace_is_mds_for_every_shape_of_a_small_field() {
     }
 }
 
-/// Where the cosets run out, the points of the subspace that are left serve: all pairs of rows and columns of a
-/// full field, and all points once.
+/// When the cosets run out, the remaining points of the subspace are used: every point of a full field occurs once.
 #[test]
 fn subspace_takes_left_over_points() {
     for (field, k, m) in [
@@ -139,8 +139,8 @@ fn interpolated(field: Field, points: &[(u64, u64)], at: u64) -> u64 {
     })
 }
 
-/// The law that makes the family fast: redundancy is the sum over the cosets of the polynomials through their data, at
-/// the points of the subspace; or, with more redundancy than data, the values on the cosets of one polynomial.
+/// The identity that makes the family fast: redundancy is the sum over the cosets of the polynomials through their
+/// data, evaluated on the subspace; or, with more redundancy than data, the values of one polynomial on the cosets.
 #[test]
 fn subspace_interpolates_and_evaluates() {
     for (w, k, m) in [
@@ -162,7 +162,7 @@ fn subspace_interpolates_and_evaluates() {
         let data: Vec<u64> =
             (1..=k as u64).map(|i| i.wrapping_mul(0x9d5e_a7c1_2b3f_8461) & field.mask()).collect();
         let got = subspace(field, k, m).unwrap().mul_vector(&data).unwrap();
-        // Blocks that are not there are zero.
+        // Missing blocks are zero.
         let block = |j: u64| data.get(j as usize).copied().unwrap_or(0);
         let (rounded_k, rounded_m) = (k.next_power_of_two() as u64, m.next_power_of_two() as u64);
         let want = |i: u64| {
@@ -251,9 +251,9 @@ fn bits_of_a_constant_multiply_like_it() {
     }
 }
 
-/// An identity can come from a damaged or hostile header: none may cost minutes.
+/// A code identity can come from a damaged or hostile header: none may take minutes.
 #[test]
-fn the_largest_shapes_are_made_or_refused_at_once() {
+fn the_largest_shapes_are_generated_or_refused_quickly() {
     for field in [Field::GF16, Field::GF32, Field::GF64] {
         for (k, m) in [(65_000, 16), (16, 65_000), (65_536, 0), (1, 65_535)] {
             for family in [subspace as Generator, vandermonde, cauchy] {
@@ -283,7 +283,7 @@ fn hostile_sizes_are_refused_with_numbers() {
 
 proptest! {
     #[test]
-    fn inverse_undoes(seed: u64, size in 1..12usize, w in proptest::sample::select(vec![4u32, 8, 16, 32, 64])) {
+    fn inverse_times_matrix_is_identity(seed: u64, size in 1..12usize, w in proptest::sample::select(vec![4u32, 8, 16, 32, 64])) {
         let field = Field::new(w).unwrap();
         let mut state = seed;
         let random = Matrix::from_fn(field, size, size, |_, _| {
@@ -303,9 +303,9 @@ proptest! {
     }
 }
 
-/// Numbers that were not made for this matrix are refused, not looked up in its tables.
+/// Numbers outside the field are refused, not used as table indices.
 #[test]
-fn other_fields_and_numbers_beyond_the_field_are_refused() {
+fn other_fields_and_numbers_outside_the_field_are_refused() {
     let one = |field, value| Matrix::from_fn(field, 1, 1, |_, _| value).unwrap();
     let (narrow, wide) = (one(Field::GF4, 3), one(Field::GF16, 60_000));
     let wrong = |defined, w| Error::WrongField { family: "a product with this matrix", defined, w };

@@ -1,6 +1,6 @@
-//! The matrix that brings blocks back, and how it factors.
+//! Repair matrices and their factors.
 //!
-//! Let S be the data columns that are sources, E those that are none, and R the redundancy columns that are sources;
+//! Let S be the data columns that are sources, E the other data columns, and R the redundancy columns that are sources;
 //! |E| = |R| = e. The equations of R, with known data moved to the right, are
 //!
 //! ```text
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Only e x e is inverted, never k x k. A wanted redundancy block is its row of A applied to d_S and to the d_E just
-//! found, A[i,S] · d_S + A[i,E] · A[R,E]^-1 · s_R. All is multiplied out, so that one pass makes everything; the
-//! factors are kept beside the product as [`Structure`].
+//! found, A[i,S] · d_S + A[i,E] · A[R,E]^-1 · s_R. All factors are multiplied out, so that one pass computes all
+//! outputs; the factors are kept beside the product as [`Structure`].
 
 use super::Structure;
 use crate::code::Code;
@@ -26,12 +26,12 @@ pub(super) struct Repair<'a> {
     unknown: Vec<usize>,
     /// R as rows of A, then the rows of the wanted redundancy.
     rows: Vec<usize>,
-    /// For every wanted block its place in E, or, past E, its place in `rows`.
+    /// For every wanted block its index in E or, past E, its index in `rows`.
     places: Vec<usize>,
 }
 
 impl<'a> Repair<'a> {
-    /// `sources` are sorted, and none of them is wanted.
+    /// `sources` are sorted and disjoint from `wanted`.
     pub(super) fn new(code: &'a Code, wanted: &[usize], sources: &'a [usize]) -> Repair<'a> {
         let k = code.k();
         let (known, redundancy) = sources.split_at(sources.partition_point(|&column| column < k));
@@ -59,7 +59,7 @@ impl<'a> Repair<'a> {
         }
     }
 
-    /// A Cauchy matrix in which R and E change sides is one again, and its entries are known.
+    /// The Cauchy matrix after R and E change sides.
     fn exchanged(&self, points: &CauchyForm) -> Result<CauchyForm, Error> {
         let rows = self.rows.iter().map(|&row| points.rows[row]).collect();
         let data = self.known.iter().chain(&self.unknown);
@@ -92,10 +92,10 @@ impl<'a> Repair<'a> {
         Ok(matrix)
     }
 
-    /// The factors of `product`, which are this repair's coefficients.
+    /// The factors of `product`, the coefficients of this repair.
     pub(super) fn structure(&self, product: &Coefficients) -> Result<Option<Structure>, Error> {
         let Some(points) = self.code.points() else { return Ok(None) };
-        // Much redundancy beside little data: the factors would be larger than the product.
+        // With much more redundancy than data the factors would be larger than the product.
         if self.places.len().saturating_mul(self.rows.len()) > MAX_HELD {
             return Ok(None);
         }

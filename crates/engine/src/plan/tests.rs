@@ -55,15 +55,15 @@ fn one_pass_repairs_data_and_redundancy_together() {
 
 #[test]
 fn sources_that_contribute_nothing_are_not_read() {
-    // Nothing lost is nothing to read.
+    // Without losses nothing is read.
     let plan = code("4+2").repair_plan(&[], &[0, 1, 2, 3]).unwrap();
     assert!(plan.inputs().is_empty() && plan.outputs().is_empty());
-    // With k = 1 every block is a multiple of the one.
+    // With k = 1 every block is a multiple of every other.
     assert_eq!(code("1+3").repair_plan(&[0, 2], &[1, 3]).unwrap().inputs().len(), 1);
 }
 
 #[test]
-fn impossible_requests_say_why() {
+fn invalid_requests_are_refused_with_reasons() {
     let code = code("4+2");
     let last = 5;
     assert_eq!(code.repair_plan(&[0, 1, 2], &[3, 4, 5]), Err(Error::NotEnoughBlocks { need: 4, have: 3 }));
@@ -82,7 +82,7 @@ fn impossible_requests_say_why() {
 }
 
 #[test]
-fn no_redundancy_is_a_plan_of_nothing() {
+fn a_code_without_redundancy_has_an_empty_plan() {
     let plan = code("7+0").encode_plan().unwrap();
     assert_eq!((plan.inputs().len(), plan.outputs().len()), (7, 0));
     assert!(code("7+0").repair_plan(&[3], &[0, 1, 2, 4, 5, 6]).is_err());
@@ -97,7 +97,7 @@ fn large_shapes_are_planned() {
     assert_eq!(plan.inputs().len(), 60_000);
 }
 
-/// What a structure says, multiplied out: solve · (C | added), which the exchanged form has to equal.
+/// The product of a structure's factors, solve · (C | added), which must equal the exchanged form.
 fn multiplied_out(plan: &Plan) -> Option<Matrix> {
     let Structure { cauchy, added, solve, exchanged } = plan.structure()?;
     assert_eq!(exchanged.is_some(), solve.is_some());
@@ -116,7 +116,7 @@ fn multiplied_out(plan: &Plan) -> Option<Matrix> {
 }
 
 #[test]
-fn plans_of_codes_with_points_say_how_they_factor() {
+fn plans_of_codes_with_points_have_factors() {
     for text in [
         "10+4",
         "3+7",
@@ -147,10 +147,10 @@ fn plans_of_codes_with_points_say_how_they_factor() {
 }
 
 #[test]
-fn a_repair_solves_for_what_is_lost() {
+fn a_repair_solves_for_the_lost_data() {
     let code = code("6+3");
     let points = code.points().unwrap();
-    // Data 1 is lost and solved for with redundancy 0; redundancy 2 is asked for first.
+    // Data 1 is lost and solved for with redundancy 0; redundancy 2 is the first output.
     let plan = code.repair_plan(&[8, 1], &[0, 2, 3, 4, 5, 6]).unwrap();
     let structure = plan.structure().unwrap();
     assert_eq!(structure.cauchy, points.select(&[0, 2], &[0, 2, 3, 4, 5]));
@@ -165,7 +165,7 @@ fn a_repair_solves_for_what_is_lost() {
     let xor = "6+1".parse::<Code>().unwrap().repair_plan(&[2], &[0, 1, 3, 4, 5, 6]).unwrap();
     assert_eq!(xor.structure().unwrap().solve, None);
     assert_eq!(xor.structure().unwrap().added, [Some(5)]);
-    // Nothing wanted, nothing to say.
+    // No outputs, no structure.
     assert_eq!(code.repair_plan(&[], &[0, 1, 2, 3, 4, 8]).unwrap().structure(), None);
 }
 

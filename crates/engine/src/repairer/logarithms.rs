@@ -1,9 +1,9 @@
-//! The matrix of a repair from the points of its code, by logarithms.
+//! Repair matrices from the points of a code, by logarithms.
 
 use crate::field::Field;
 use crate::matrix::cauchy::{CauchyForm, Point};
 
-/// A list of columns, or of their points, without an allocation.
+/// A list of columns, or of their points, on the stack.
 #[derive(Clone, Copy)]
 pub(super) struct Bytes<const N: usize> {
     count: usize,
@@ -17,7 +17,7 @@ impl<const N: usize> Default for Bytes<N> {
 }
 
 impl<const N: usize> Bytes<N> {
-    /// Without a branch: nobody can foresee what is lost.
+    /// Without a branch: losses are unpredictable.
     fn push_if(&mut self, condition: bool, byte: u8) {
         self.bytes[self.count] = byte;
         self.count += usize::from(condition);
@@ -32,27 +32,27 @@ impl<const N: usize> Bytes<N> {
     }
 }
 
-/// What a repair reads: k sources, data columns first; those that are redundancy stand for the unknown data, one each.
-pub(super) struct Sources<'a, const N: usize> {
+/// Sources of a repair: k columns, data first; each redundancy source replaces one unknown data column.
+pub(super) struct RepairSources<'a, const N: usize> {
     logarithms: &'a Logarithms,
     columns: Bytes<N>,
-    /// Points of the redundancy among them.
+    /// Points of the redundancy sources.
     redundancy: Bytes<N>,
-    /// Points of the data that is not among them.
+    /// Points of the data columns that are not sources.
     unknown: Bytes<N>,
 }
 
-impl<'a, const N: usize> Sources<'a, N> {
-    pub(super) fn new(logarithms: &'a Logarithms) -> Sources<'a, N> {
+impl<'a, const N: usize> RepairSources<'a, N> {
+    pub(super) fn new(logarithms: &'a Logarithms) -> RepairSources<'a, N> {
         let [columns, redundancy, unknown] = [Bytes::default(); 3];
-        Sources { logarithms, columns, redundancy, unknown }
+        RepairSources { logarithms, columns, redundancy, unknown }
     }
 
     pub(super) fn len(&self) -> usize {
         self.columns.len()
     }
 
-    /// The next column; it becomes a source if it is there and is needed.
+    /// Adds the next column; it becomes a source if it is available and needed.
     pub(super) fn add_column(&mut self, column: usize, is_there: bool) {
         let (k, point) = (self.logarithms.k, self.logarithms.at[column]);
         let is_data = column < k;
@@ -62,9 +62,9 @@ impl<'a, const N: usize> Sources<'a, N> {
         self.unknown.push_if(is_data & !is_there, point);
     }
 
-    /// The matrix of a repair, wanted block by wanted block, a coefficient for each of the k sources.
+    /// Writes the repair matrix: one row per wanted block, one coefficient per source.
     pub(super) fn write_matrix(&self, wanted: &[usize], matrix: &mut [u8]) {
-        let Sources { logarithms, columns, .. } = self;
+        let RepairSources { logarithms, columns, .. } = self;
         let mut factors = [0; N];
         for (factor, column) in factors.iter_mut().zip(columns.iter()) {
             *factor = self.factor_of_source(column);
@@ -79,7 +79,8 @@ impl<'a, const N: usize> Sources<'a, N> {
         }
     }
 
-    /// Bits in which the points of the wanted blocks differ, or those of the sources, whichever are fewer: a coset of as many bits holds them all.
+    /// Bits in which the points of the wanted blocks differ, or those of the sources, whichever are fewer: a coset of
+    /// this many bits contains them all.
     pub(super) fn bits(&self, wanted: &[usize]) -> u32 {
         let at = &self.logarithms.at;
         let bits = |points: &mut dyn Iterator<Item = u8>| {
@@ -90,7 +91,7 @@ impl<'a, const N: usize> Sources<'a, N> {
         rows.min(bits(&mut self.columns.iter().map(|column| at[column as usize])))
     }
 
-    /// The same matrix by its points.
+    /// The same matrix given by its points.
     pub(super) fn form(&self, wanted: &[usize]) -> CauchyForm {
         let logarithms = self.logarithms;
         let point = |column: usize, factor: u32| {
@@ -115,19 +116,19 @@ impl<'a, const N: usize> Sources<'a, N> {
     }
 }
 
-/// The points of a code as logarithms. Columns are bytes, and there is an entry for every byte: no index has to be checked.
+/// The points of a code with logarithms. Tables have an entry for every byte, so indices need no bounds checks.
 #[derive(Debug)]
 pub(super) struct Logarithms {
     k: usize,
     at: [u8; 256],
-    /// Of the factor of a column.
+    /// Logarithm of the factor of a column.
     scale: [u32; 256],
-    /// log[0] is 0, so that a product of distances leaves out the point itself.
+    /// log[0] is 0, so that a product of distances skips the point itself.
     log: [u32; 256],
     exp: [u8; 3 * PERIOD as usize],
 }
 
-/// Non-zero elements of GF(2^8).
+/// Number of non-zero elements of GF(2^8).
 const PERIOD: u32 = 255;
 
 impl Logarithms {
@@ -146,13 +147,13 @@ impl Logarithms {
         Logarithms { k: points.columns.len(), at, scale, log, exp }
     }
 
-    /// Logarithm of the distance of two points, 0 from a point to itself.
+    /// Logarithm of the distance of two points; 0 for equal points.
     fn distance(&self, from: u8, to: u8) -> u32 {
         self.log[(from ^ to) as usize]
     }
 
-    /// The logarithm of the factor of a column, as [`CauchyForm::exchange`] has them: `over` and `under` are the points
-    /// whose distances multiply and divide it; one that changed sides divides by its old factor.
+    /// Logarithm of the factor of a column as in [`CauchyForm::exchange`]: distances to `over` multiply it, distances
+    /// to `under` divide it; a column that changed sides divides by its old factor.
     fn factor<const N: usize>(
         &self,
         column: u8,

@@ -1,12 +1,13 @@
 use super::*;
-use crate::conformance::Random;
+use crate::conformance::TestRng;
 use std::iter;
 
-/// Every family, block lengths of both ways, random losses of data and redundancy, on one thread and on several.
+/// Every family, block lengths for direct and planned repair, random losses of data and redundancy, on one and several
+/// threads.
 #[test]
-fn what_was_lost_comes_back() {
+fn lost_blocks_are_repaired() {
     let (engine, pooled) = (Engine::new(1).unwrap(), Engine::new(3).unwrap());
-    let mut random = Random(0x7265_7061_6972);
+    let mut random = TestRng(0x7265_7061_6972);
     for code in [
         "subspace:1+3",
         "4+2",
@@ -38,8 +39,9 @@ fn what_was_lost_comes_back() {
                 let wanted = &missing[..random.below(missing.len() + 1)];
                 let there: Vec<Option<&[u8]>> =
                     (0..code.blocks()).map(|c| (!missing.contains(&c)).then_some(&stripe[c][..])).collect();
-                // Directly at first, if at all, then by a plan, then by the plan that was kept.
-                for repairer in [&pooled].into_iter().chain(iter::repeat_n(&alone, HABIT as usize + 3)) {
+                // First directly, if possible, then by a new plan, then by the cached plan.
+                for repairer in [&pooled].into_iter().chain(iter::repeat_n(&alone, REPEAT_MASK as usize + 3))
+                {
                     let mut outputs = vec![vec![0xaa; len]; wanted.len()];
                     let mut slices: Vec<&mut [u8]> = outputs.iter_mut().map(|block| &mut block[..]).collect();
                     repairer.repair(&there, wanted, &mut slices).unwrap();
@@ -55,12 +57,12 @@ fn what_was_lost_comes_back() {
     }
 }
 
-/// Threads share a repairer, and each has stripes that lost something else, or the same as another thread's.
+/// Threads share a repairer; each repairs stripes with its own or another thread's erasure pattern.
 #[test]
-fn nobody_gets_the_plan_of_another_loss() {
+fn threads_do_not_use_the_plan_of_another_pattern() {
     let code: Code = "4+2".parse().unwrap();
     let engine = Engine::new(1).unwrap();
-    let mut random = Random(0x6b65_7074);
+    let mut random = TestRng(0x6b65_7074);
     let mut stripe = vec![vec![0; 1000]; 6];
     stripe[..4].iter_mut().for_each(|block| random.fill(block));
     let (data, redundancy) = stripe.split_at_mut(4);
@@ -88,15 +90,15 @@ fn nobody_gets_the_plan_of_another_loss() {
         }
     });
     let there: Vec<Option<&[u8]>> = (0..6).map(|c| (c != 5).then_some(&stripe[c][..])).collect();
-    for _ in 0..HABIT + 2 {
+    for _ in 0..REPEAT_MASK + 2 {
         repairer.repair(&there, &[5], &mut [&mut vec![0; 1000][..]]).unwrap();
     }
-    let kept = repairer.kept.read().unwrap();
+    let kept = repairer.cached.read().unwrap();
     assert_eq!(kept.as_ref().map(|kept| kept.compiled.plan().outputs()), Some(&[5][..]));
 }
 
 #[test]
-fn impossible_repairs_say_why() {
+fn invalid_repairs_are_refused_with_reasons() {
     let code: Code = "4+2".parse().unwrap();
     let repairer = Engine::new(1).unwrap().repairer(&code);
     let block = [7u8; 8];

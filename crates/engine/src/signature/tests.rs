@@ -1,6 +1,6 @@
 use super::*;
 use crate::code::Code;
-use crate::kernel::{Backend, Reference, rows};
+use crate::kernel::{Backend, Reference, kernel_sets};
 use proptest::prelude::*;
 
 /// The definition, term by term, with the reference arithmetic only.
@@ -32,16 +32,16 @@ fn painted(len: usize, seed: u64) -> Vec<u8> {
         .collect()
 }
 
-/// Every kind of signer, on every row this CPU can run.
+/// Every kind of signer, on every supported kernel set.
 fn signers(components: usize) -> Vec<(String, Signer)> {
     let mut signers = Vec::new();
-    for row in rows().iter().filter(|row| row.supported()) {
+    for row in kernel_sets().iter().filter(|row| row.supported()) {
         for field in [Field::GF8, Field::GF16, Field::GF32, Field::GF64] {
-            let signer = Signer::with_row(row, field, components).unwrap();
+            let signer = Signer::with_kernel_set(row, field, components).unwrap();
             signers.push((format!("{} {field:?}", row.name()), signer));
         }
         for base in [Field::GF4, Field::GF8, Field::GF16, Field::GF32] {
-            let signer = Signer::tower_with_row(row, base, components).unwrap();
+            let signer = Signer::tower_with_kernel_set(row, base, components).unwrap();
             signers.push((format!("{} tower over {base:?}", row.name()), signer));
         }
     }
@@ -49,7 +49,7 @@ fn signers(components: usize) -> Vec<(String, Signer)> {
 }
 
 #[test]
-fn every_row_gives_the_definition() {
+fn every_kernel_set_matches_the_definition() {
     for components in [1, 2, 3] {
         for (name, signer) in signers(components) {
             for len in [
@@ -60,7 +60,7 @@ fn every_row_gives_the_definition() {
                     continue;
                 }
                 let block = painted(len + 1, len as u64);
-                // One byte off: no alignment is assumed.
+                // Misaligned by one byte.
                 let block = &block[1..];
                 let want = by_definition(signer.space, components, block);
                 assert_eq!(signer.sign(block).unwrap().components(), want, "{name}, {len} bytes");
@@ -69,13 +69,13 @@ fn every_row_gives_the_definition() {
     }
 }
 
-/// The points Y and P, on every row: by the definition, and where the law is needed.
+/// The points Y and P on every kernel set, by definition and through the law.
 #[test]
 fn independent_signatures_are_values_at_two_points() {
     let tower = Tower::over(Field::GF8).unwrap();
     let points = [tower.times_y(1), point::POINT];
-    for row in rows().iter().filter(|row| row.supported()) {
-        let signer = Signer::independent_with_row(row).unwrap();
+    for row in kernel_sets().iter().filter(|row| row.supported()) {
+        let signer = Signer::independent_with_kernel_set(row).unwrap();
         for len in [0, 1, 7, 8, 9, 63, 64, 128, 200, 256, 511, 512, 513, 1024, 1500, 4097] {
             let block = painted(len, len as u64);
             let symbols = || block.chunks(8).map(little_endian);
@@ -85,12 +85,13 @@ fn independent_signatures_are_values_at_two_points() {
     }
 }
 
-/// What is claimed of P: its polynomial, that it generates everything, and that P / Y has a long period, so that two symbols are told apart.
+/// The stated properties of P: its polynomial, that it generates all non-zero elements, and the period of P / Y, on
+/// which the detection of two changed symbols relies.
 #[test]
-fn the_second_point_is_what_it_has_to_be() {
+fn the_second_point_has_its_stated_properties() {
     let tower = Tower::over(Field::GF8).unwrap();
     let (y, p) = (tower.times_y(1), point::POINT);
-    let constant = Field::GF8.exp(Points::Independent.exponents()[1]);
+    let constant = Field::GF8.exp(SignaturePoints::Independent.exponents()[1]);
     assert_eq!(tower.pow(p, 8) ^ tower.pow(p, 7) ^ p ^ constant, 0);
     let primes = [3u64, 5, 17, 257, 641, 65537, 6_700_417];
     let quotient = tower.mul(p, tower.pow(y, u64::MAX - 1));
@@ -98,14 +99,15 @@ fn the_second_point_is_what_it_has_to_be() {
         assert_ne!(tower.pow(p, u64::MAX / prime), 1, "{prime}");
         assert_eq!(tower.pow(quotient, u64::MAX / prime) == 1, prime == 3, "{prime}");
     }
-    // No conjugate of Y over GF(2), and of Y^-1 neither.
+    // Not a conjugate of Y or Y^-1 over GF(2).
     let inverse = tower.pow(y, u64::MAX - 1);
     assert!((0..64).all(|i| tower.pow(y, 1 << i) != p && tower.pow(inverse, 1 << i) != p));
 }
 
-/// Words that all differ by the same value, as when a driver or a cable inverts the same bits in several words: at Y and Y² the second component is the
-/// first one's square, but for a factor, so such changes had 2^-64 to pass and not 2^-128. Found on patterns: wherever the first component
-/// agrees, so does the second; at independent points it does not.
+/// Words that all differ by the same value, as when a driver or a cable inverts the same bits in several words: at Y
+/// and Y² the second component is the square of the first up to a factor, so such changes were undetected with
+/// probability 2^-64, not 2^-128. Checked on patterns: wherever the first component agrees, so does the second; at
+/// independent points it does not.
 #[test]
 fn equal_differences_have_two_independent_components() {
     let tower = Tower::over(Field::GF8).unwrap();
@@ -130,7 +132,7 @@ fn equal_differences_have_two_independent_components() {
         free += usize::from(!follows(&new));
     }
     assert_eq!(free, 200);
-    // A sum of differences that the first point does not see: a multiple of the smallest polynomial of Y over GF(2).
+    // A sum of differences that the first point does not detect: a multiple of the minimal polynomial of Y over GF(2).
     let mut block = vec![0; 65 * 8];
     let mut powers = vec![];
     let mut power = 1u64;
@@ -141,12 +143,16 @@ fn equal_differences_have_two_independent_components() {
     for place in relation(&powers) {
         block[place * 8..place * 8 + 8].copy_from_slice(&difference.to_le_bytes());
     }
-    assert_eq!(old.sign(&block).unwrap().components(), [0, 0], "a change that version 1 does not see");
+    assert_eq!(
+        old.sign(&block).unwrap().components(),
+        [0, 0],
+        "a change that signatures at Y and Y² do not detect"
+    );
     let signature = new.sign(&block).unwrap();
     assert!(signature.components()[0] == 0 && signature.components()[1] != 0);
 }
 
-/// Places of elements whose sum is zero; there are more elements than bits.
+/// Indices of elements that sum to zero; there are more elements than bits.
 fn relation(elements: &[u64]) -> Vec<usize> {
     let mut rows: Vec<(u64, u128)> = Vec::new();
     for (place, &element) in elements.iter().enumerate() {
@@ -263,9 +269,9 @@ proptest! {
         }
     }
 
-    /// n components see every change of up to n symbols.
+    /// n components detect every change of up to n symbols.
     #[test]
-    fn small_changes_are_seen_for_certain(
+    fn changes_of_up_to_n_symbols_are_detected(
         block in proptest::collection::vec(any::<u8>(), 1..255),
         changes in proptest::collection::vec((any::<usize>(), 1..=255u8), 1..=3),
     ) {
@@ -279,9 +285,9 @@ proptest! {
     }
 }
 
-/// Signatures are read from files: their components may be any numbers.
+/// Signatures are read from files, so their components may be any numbers.
 #[test]
-fn components_beyond_the_field_are_refused() {
+fn components_outside_the_field_are_refused() {
     let matrix = Matrix::from_fn(Field::GF16, 1, 1, |_, _| 7).unwrap();
     let signer = Signer::new(Field::GF16, 1).unwrap();
     let refused = signer.transform(&matrix, &[Signature::from_components(vec![1 << 16])]).unwrap_err();

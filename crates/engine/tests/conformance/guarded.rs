@@ -1,9 +1,8 @@
-//! Buffers that end, or begin, at a page nobody may touch: a kernel that reads or writes one byte
-//! too far dies.
+//! Buffers that end, or start, at an inaccessible page: an access one byte out of bounds ends the test.
 
 use gabion_engine::conformance::Buffers;
 
-/// Which side of the buffer is guarded to the byte; the other side is, to the page.
+/// The side of the buffer that is guarded to the byte; the other side is guarded to the page.
 #[derive(Clone, Copy)]
 pub(crate) enum Edge {
     /// The byte after the buffer is not accessible.
@@ -12,7 +11,7 @@ pub(crate) enum Edge {
     Start,
 }
 
-/// Hands out guarded blocks.
+/// Allocates guarded blocks.
 pub(crate) struct Guarded(pub(crate) Edge);
 
 impl Buffers for Guarded {
@@ -23,7 +22,7 @@ impl Buffers for Guarded {
     }
 }
 
-/// Memory of its own between two pages without access.
+/// A mapping between two inaccessible pages.
 #[derive(Debug)]
 pub(crate) struct GuardedBlock {
     mapping: *mut libc::c_void,
@@ -38,8 +37,7 @@ impl GuardedBlock {
     fn new(len: usize, edge: Edge) -> GuardedBlock {
         let usable = len.next_multiple_of(PAGE).max(PAGE);
         let mapped = usable + 2 * PAGE;
-        // SAFETY: a fresh anonymous mapping; its inner pages are opened for access, the outer ones
-        // stay closed.
+        // SAFETY: a fresh anonymous mapping; its inner pages are made accessible, the outer ones are not.
         unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             let mapping = libc::mmap(std::ptr::null_mut(), mapped, libc::PROT_NONE, flags, -1, 0);
@@ -72,7 +70,7 @@ impl AsMut<[u8]> for GuardedBlock {
 
 impl Drop for GuardedBlock {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours and nothing borrows it any more.
+        // SAFETY: the mapping belongs to this value and is no longer borrowed.
         let unmapped = unsafe { libc::munmap(self.mapping, self.mapped) };
         assert_eq!(unmapped, 0, "munmap");
     }

@@ -1,4 +1,4 @@
-//! The conformance suite over every row of the kernel table that this CPU can run, between guard pages.
+//! The conformance suite over every supported kernel set, with guard pages around buffers.
 
 mod guarded;
 
@@ -6,29 +6,28 @@ use gabion_engine::conformance::{
     Buffers, PatternLimits, boundary_lengths, partial_and_update_agree_with_encode, random_plans,
     refuses_wrong_buffers, same_as_reference, survives_losses,
 };
-use gabion_engine::kernel::{Backend, Row, Threads, Tier, TieredRow, rows};
+use gabion_engine::kernel::{Backend, KernelSet, Threads, Tier, TieredKernelSet, kernel_sets};
 use gabion_engine::matrix::Matrix;
 use gabion_engine::{Code, Engine, Error, Field, Layout, Mode, Plan};
 use gabion_testkit::rounds;
 use guarded::{Edge, Guarded};
 use std::sync::LazyLock;
 
-/// The rows to test, with programs made at once and never; those that this CPU lacks are named, so that nobody
-/// takes them for tested.
+/// The supported kernel sets, with plans compiled at once and never; unsupported ones are printed as skipped.
 fn backends() -> Vec<&'static dyn Backend> {
-    static BACKENDS: LazyLock<Vec<TieredRow>> = LazyLock::new(|| {
-        let (supported, missing): (Vec<_>, Vec<_>) = rows().iter().partition(|row| row.supported());
+    static BACKENDS: LazyLock<Vec<TieredKernelSet>> = LazyLock::new(|| {
+        let (supported, missing): (Vec<_>, Vec<_>) = kernel_sets().iter().partition(|row| row.supported());
         for row in missing {
             println!("SKIP {}: this CPU lacks {}", row.name(), row.needs());
         }
-        let tiers = |row: &'static Row| [row.at(Tier::Generic), row.at(Tier::Code)];
+        let tiers = |row: &'static KernelSet| [row.at(Tier::Generic), row.at(Tier::Code)];
         supported.into_iter().flat_map(tiers).collect()
     });
     BACKENDS.iter().map(|backend| backend as &dyn Backend).collect()
 }
 
 /// The generic kernels, which prepare a plan in microseconds, and the compiled ones, which take a thousand times as
-/// long: each with the number of plans it is given.
+/// long, each with its number of plans.
 fn tiers() -> [(Vec<&'static dyn Backend>, Effort); 2] {
     let named =
         |suffix: &str| backends().into_iter().filter(|backend| backend.name().ends_with(suffix)).collect();
@@ -42,21 +41,21 @@ struct Effort {
     limits: PatternLimits,
 }
 
-/// The adaptive tier begins with the generic kernel and changes to compiled code in the middle of its work.
+/// The adaptive tier starts with the generic kernel and switches to compiled code between calls.
 #[test]
 fn a_plan_that_works_enough_is_compiled_without_a_change_of_bytes() {
-    let mut random = gabion_engine::conformance::Random(4);
+    let mut random = gabion_engine::conformance::TestRng(4);
     for code in ["10+4", "40+20"] {
         let plan = code.parse::<Code>().unwrap().encode_plan().unwrap();
         for _ in 0..12 {
             let rows: Vec<&dyn Backend> =
-                rows().iter().filter(|row| row.supported()).map(|row| row as _).collect();
+                kernel_sets().iter().filter(|row| row.supported()).map(|row| row as _).collect();
             same_as_reference(&rows, &plan, 4096, &mut Guarded(Edge::End), &mut random);
         }
     }
 }
 
-/// Prepared, these coefficients would take gigabytes.
+/// The prepared maps of these matrices would take gigabytes.
 #[test]
 fn matrices_that_no_kernel_could_prepare_are_refused_with_numbers() {
     for (field, rows, columns, limit) in
@@ -71,11 +70,11 @@ fn matrices_that_no_kernel_could_prepare_are_refused_with_numbers() {
     }
 }
 
-/// Every aarch64 CPU that runs Linux has NEON, an emulated one too: there nothing may be skipped.
+/// Every aarch64 CPU that runs Linux has NEON, emulated ones too: no kernel set may be skipped there.
 #[cfg(target_arch = "aarch64")]
 #[test]
 fn no_row_is_skipped_on_aarch64() {
-    assert!(rows().iter().all(|row| row.supported()));
+    assert!(kernel_sets().iter().all(|row| row.supported()));
 }
 
 fn random_plans_match(edge: Edge) {
@@ -84,7 +83,7 @@ fn random_plans_match(edge: Edge) {
     }
 }
 
-// Apart, since they are the longest here, and tests run beside each other.
+// Separate tests, since they are the longest and tests run in parallel.
 #[test]
 fn random_plans_match_the_reference_at_the_end_of_pages() {
     random_plans_match(Edge::End);
@@ -97,7 +96,7 @@ fn random_plans_match_the_reference_at_the_start_of_pages() {
 
 #[test]
 fn every_boundary_length_of_every_words_field() {
-    let mut random = gabion_engine::conformance::Random(5);
+    let mut random = gabion_engine::conformance::TestRng(5);
     for field in Field::WORDS {
         for mode in [Mode::Write, Mode::Add] {
             let plan = Plan::multiply(field, 0xb5c0_fbcf_ec4d_3b2f & field.mask(), mode).unwrap();
@@ -112,7 +111,7 @@ fn every_boundary_length_of_every_words_field() {
 /// Wide plans go through several groups of outputs and several tiles of input.
 #[test]
 fn wide_plans_match_the_reference() {
-    let mut random = gabion_engine::conformance::Random(6);
+    let mut random = gabion_engine::conformance::TestRng(6);
     for (text, len) in
         [("40+17", 333), ("200+56", 65), ("64+9:w16", 130), ("30+5:w32", 132), ("9+4:w64", 520)]
     {
@@ -121,11 +120,12 @@ fn wide_plans_match_the_reference() {
     }
 }
 
-/// Plans over GF(2^16) that are too large for the compiler run by transforms: whole registers, tails, buffers at the edge of a page and each at
-/// another distance from an aligned address; with outputs in one coset, inputs in one, and points of both in the same.
+/// Plans over GF(2^16) that are too large for the compiler run by transforms: whole registers, tails, buffers at the
+/// edge of a page and each with a different misalignment; with outputs in one coset, inputs in one, and both sharing
+/// one.
 #[test]
 fn plans_that_run_by_transforms_match_the_reference() {
-    let mut random = gabion_engine::conformance::Random(16);
+    let mut random = gabion_engine::conformance::TestRng(16);
     for (text, len) in
         [("300+40:w16", 130), ("40+300:w16", 62), ("cauchy:200+100:w16", 258), ("500+9:w16", 1026)]
     {
@@ -141,7 +141,7 @@ fn plans_that_run_by_transforms_match_the_reference() {
         let limits = PatternLimits { exhaustive: 0, samples: 3 };
         survives_losses(&backends(), &code, 34, &mut Guarded(Edge::End), limits);
     }
-    // So many coefficients that only the points are kept, by the reference as well.
+    // So many coefficients that only the points are stored, also for the reference.
     let plan = "1000+300:w16".parse::<Code>().unwrap().encode_plan().unwrap();
     same_as_reference(&backends(), &plan, 6, &mut Guarded(Edge::End), &mut random);
     let code: Code = "280+20:w16".parse().unwrap();
@@ -151,15 +151,15 @@ fn plans_that_run_by_transforms_match_the_reference() {
 /// Long enough that inputs exceed the tile and the tiles do not divide the length.
 #[test]
 fn long_blocks_match_across_tiles() {
-    let mut random = gabion_engine::conformance::Random(7);
+    let mut random = gabion_engine::conformance::TestRng(7);
     let plan = "60+13".parse::<Code>().unwrap().encode_columns_plan(&(60..73).collect::<Vec<_>>()).unwrap();
     same_as_reference(&backends(), &plan, 12_345, &mut Guarded(Edge::Start), &mut random);
 }
 
-/// In the L2 cache, few outputs that begin anywhere: both sides are asked for ahead.
+/// Blocks in the L2 cache with few unaligned outputs: inputs and outputs are prefetched.
 #[test]
 fn blocks_that_begin_anywhere_match() {
-    let mut random = gabion_engine::conformance::Random(9);
+    let mut random = gabion_engine::conformance::TestRng(9);
     for text in ["8+2", "12+3", "13+2", "8+2:w4:packets=512"] {
         let code: Code = text.parse().unwrap();
         let (plan, len) = (code.encode_plan().unwrap(), 16_385_usize.next_multiple_of(code.granule()));
@@ -168,16 +168,16 @@ fn blocks_that_begin_anywhere_match() {
     }
 }
 
-/// So long that outputs are stored past the caches: aligned, misaligned all alike, and each differently.
+/// Blocks long enough for non-temporal stores: aligned, misaligned alike, and each differently.
 #[test]
 fn streamed_blocks_match() {
-    let mut random = gabion_engine::conformance::Random(8);
+    let mut random = gabion_engine::conformance::TestRng(8);
     let plan = "3+2".parse::<Code>().unwrap().encode_plan().unwrap();
     let len = 900_001;
     same_as_reference(&backends(), &plan, len, &mut Guarded(Edge::Start), &mut random);
     same_as_reference(&backends(), &plan, len, &mut Guarded(Edge::End), &mut random);
     same_as_reference(&backends(), &plan, len, &mut Shifted(0), &mut random);
-    // Packets that are longer than what is asked for ahead, as long, and shorter; groups of three are not a power of two.
+    // Packets longer than the prefetch distance, as long, and shorter; groups of three are not a power of two.
     for (text, groups) in
         [("3+2:w4:packets=2048", 110), ("3+2:w3:packets=256", 1171), ("cauchy-good:3+2:w4:packets=64", 3515)]
     {
@@ -189,7 +189,7 @@ fn streamed_blocks_match() {
     }
 }
 
-/// Each buffer one byte further from an aligned address than the one before.
+/// Each buffer is one byte further from an aligned address than the previous one.
 struct Shifted(usize);
 
 #[derive(Debug)]
@@ -305,7 +305,7 @@ fn wrong_buffers_are_refused() {
     refuses_wrong_buffers(&gabion_engine::kernel::Reference);
 }
 
-/// Threads cut the byte range; the bytes must not show where.
+/// Splitting a call among threads must not change its results.
 #[test]
 fn threads_do_not_change_the_result() {
     for text in ["10+4", "6+3:w16", "cauchy-good:6+3:w5:packets=1000", "raidz:8+3"] {
@@ -315,7 +315,7 @@ fn threads_do_not_change_the_result() {
         let data: Vec<Vec<u8>> = (0..code.k() as u64)
             .map(|seed| {
                 let mut block = vec![0; len];
-                gabion_engine::conformance::Random(seed).fill(&mut block);
+                gabion_engine::conformance::TestRng(seed).fill(&mut block);
                 block
             })
             .collect();

@@ -1,4 +1,4 @@
-//! `gabion forecast`: how long codes, or the files of a pool, keep data.
+//! `gabion forecast`: mean time to data loss of codes, or of the files of a pool.
 
 mod codes;
 mod disks;
@@ -19,23 +19,23 @@ use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
-  gabion forecast                                   a few codes that people know
+  gabion forecast                                   a few well-known codes
   gabion forecast 6+2 10+4 3x --afr 2.12%           these, on disks of which 2.12 % fail per year
   gabion forecast 10+4 --disks 24                   spread over 24 disks, as a pool does it
   gabion forecast --at-most 1e-9/year --disks 24 --overhead 40%
-                                                    which codes are that safe and that cheap, and why others are not;
+                                                    codes that are safe and cheap enough, and why others are not;
                                                     try it with --read-errors 1e-17 too
   gabion forecast --sweep disks --plot mttdc.svg    mean time over the number of disks
-  gabion forecast 10+4 --sweep rebuild              what a faster rebuild is worth
-  gabion forecast --pool tank                       what the files of a pool promise, by where they are
+  gabion forecast 10+4 --sweep rebuild              effect of a faster rebuild
+  gabion forecast --pool tank                       forecast for the files of a pool, by their placement
   gabion forecast 4+1 --mtbf 1000h --rebuild 1d --simulate 10000
-                                                    the same played with single disks, to be compared
+                                                    compares the result with a simulation of single disks
 
 How it is computed: disks fail at random, each after --mtbf on average; a rebuild takes --rebuild on average and reads k \
-disks whole, with --read-errors per bit. Whatever is missing beyond m is lost. Without checks the share --silent of read errors \
-goes unnoticed into what is rebuilt; with checks, as Gabion has them, it counts as one more missing block. The mean time is \
+disks completely, with --read-errors per bit. More than m missing blocks are data loss. Without checks the share --silent of read errors \
+gets unnoticed into the rebuilt data; with checks, as Gabion has them, it counts as one more missing block. The mean time is \
 solved exactly; the chance of loss in a year follows from it. Nines: 3 means 99.9 % to keep everything for a year. \
-What it leaves out: disks that fail together, people who err, software that does. So take it to compare, not to insure.
+Not modelled: correlated failures, operator errors, software faults. Use the numbers to compare codes, not as guarantees.
 
 Exit codes: 0 fine, 1 no code qualifies or files of the pool lack redundancy, 2 error, 3 files of the pool are lost.";
 
@@ -48,45 +48,45 @@ pub(crate) struct Args {
     codes: Vec<Scheme>,
     #[command(flatten)]
     kind: Disks,
-    /// Disks there are; a code is spread over all of them, if not said otherwise as many as it has blocks
+    /// Number of disks; a code is spread over all of them [default: as many as the code has blocks]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     disks: Option<u32>,
-    /// Disks are used in groups as wide as the code, which share nothing, not spread
+    /// Use disks in separate groups as wide as the code, instead of spreading the code over all
     #[arg(long, requires = "disks")]
     grouped: bool,
-    /// Which codes lose data with at most this chance per year, such as 1e-9/year
+    /// List codes that lose data with at most this probability per year, such as 1e-9/year
     #[arg(long, value_name = "CHANCE", value_parser = quantity::per_year, requires = "disks", allow_hyphen_values = true)]
     at_most: Option<Rational>,
-    /// Which codes take at most this redundancy per data, such as 40%
+    /// List codes with at most this redundancy per data, such as 40%
     #[arg(long, value_name = "SHARE", value_parser = quantity::share, requires = "disks", allow_hyphen_values = true)]
     overhead: Option<Rational>,
-    /// Name every code that does not qualify, not ranges of them
+    /// Name every code that does not qualify instead of ranges
     #[arg(long, requires = "disks")]
     all: bool,
-    /// The mean time over something that varies
+    /// Mean time over a parameter that varies
     #[arg(long, value_name = "WHAT", conflicts_with_all = ["at_most", "overhead", "pool", "simulate"])]
     sweep: Option<sweep::Varied>,
     /// Draw the sweep into this SVG file
     #[arg(long, value_name = "FILE", requires = "sweep")]
     plot: Option<PathBuf>,
-    /// A pool, by its name or the directory of any target: what its files promise together
+    /// Forecast for the files of a pool, given by its name or the directory of any target
     #[arg(long, value_name = "POOL", conflicts_with_all = ["codes", "disks", "at_most", "overhead", "simulate", "capacity"])]
     pool: Option<OsString>,
-    /// What fails as one in a pool
+    /// Unit of failure in a pool
     #[arg(long, value_enum, default_value_t = pool::Unit::Target, requires = "pool")]
     fails: pool::Unit,
     #[command(flatten)]
     names: Names,
-    /// Play the process until data was lost so many times, and compare
+    /// Simulate until data was lost so many times, and compare
     #[arg(long, value_name = "LOSSES", conflicts_with_all = ["at_most", "overhead"])]
     simulate: Option<u64>,
-    /// Where the chance of a simulation begins
+    /// Seed of the simulation
     #[arg(long, value_name = "N", default_value_t = 1, requires = "simulate")]
     seed: u64,
-    /// How the equations of the thesis are read
+    /// Interpretation of the equations of the thesis
     #[arg(long, value_enum, default_value_t = Equations::Meant, conflicts_with = "pool")]
     equations: Equations,
-    /// Significant digits of what is printed
+    /// Significant digits of printed numbers
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=60))]
     digits: u8,
     /// Print one JSON object instead of text
@@ -94,16 +94,16 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// How the equations are read.
+/// Interpretation of the equations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Equations {
-    /// By what they stand for: nothing is rebuilt while nothing is missing
+    /// By their meaning: nothing is rebuilt while nothing is missing
     Meant,
-    /// Letter by letter, which contradicts the text around them
+    /// Literally, which contradicts the text around them
     Printed,
 }
 
-/// What all parts of the command need.
+/// Parameters and output options of all parts of the command.
 struct Setting {
     parameters: Parameters,
     reading: Reading,
@@ -113,7 +113,7 @@ struct Setting {
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        // Whether a picture can be written is known before anything is computed.
+        // Refuses a file that cannot be drawn before anything is computed.
         let target = self.plot.as_deref().map(SvgFile::new).transpose()?;
         let setting = Setting {
             parameters: self.kind.parameters()?,
@@ -162,15 +162,17 @@ impl Setting {
         shown(value, self.digits)
     }
 
-    /// The disks, before results for people.
+    /// Prints the parameters of the disks before a table.
     fn introduce(&self) {
         self.say(format!("{}.", self.parameters.words()));
         if self.reading == Reading::Printed {
-            self.say("The equations are read letter by letter: see docs/reference/forecast.md for why that is not what they mean.");
+            self.say(
+                "The equations are read literally: docs/reference/forecast.md explains why that is not their meaning.",
+            );
         }
     }
 
-    /// One object with these members after those that all have.
+    /// Prints one object: common members, then these.
     fn print_json(&self, members: Value) {
         let given = self.parameters.given();
         let mut object = json!({ "command": "forecast", "parameters": {
@@ -185,7 +187,7 @@ impl Setting {
         outln!("{object}");
     }
 
-    /// A promise as JSON: numbers for programs, and with all digits as text, since floats end at 1e308.
+    /// A promise as JSON: as numbers, and as text with all digits, since floats end at 1e308.
     fn promise_json(&self, promise: &Promise) -> Value {
         let finite = |value: &Rational| Some(float(value)).filter(|value| value.is_finite());
         let (years, loss) = (promise.mean_years(), promise.per_year());
@@ -203,7 +205,7 @@ fn percent(share: &Rational) -> String {
     if percent < 10.0 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
-/// Rows with columns as wide as their widest cell: the first to the left, the others to the right.
+/// Prints rows with columns as wide as their widest cell: the first left-aligned, the others right-aligned.
 fn print_table(rows: &[Vec<String>]) {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();

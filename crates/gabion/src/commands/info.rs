@@ -8,13 +8,13 @@ use gabion_engine::kernel::KERNEL_VARIABLE;
 use std::fmt::Write as _;
 
 const EXAMPLES: &str = "\
-The speeds are those of the race at start: encoding 10+4 in blocks of 4 KiB, in cache, on one thread, \
-counted in 1e9 bytes of data per second. The last kernel that is about as fast as the fastest serves, \
+Speeds are measured at start: encoding 10+4 in blocks of 4 KiB, in cache, on one thread, \
+in 1e9 bytes of data per second. The last kernel that is about as fast as the fastest is chosen, \
 unless GABION_KERNEL names another one.
 
 Examples:
-  gabion info                        what this machine has and which kernel serves
-  GABION_KERNEL=avx2 gabion info     the same with a kernel forced, as for any other command
+  gabion info                        CPU, caches and devices of this machine, and the chosen kernel
+  GABION_KERNEL=avx2 gabion info     the same with a forced kernel, as for any other command
   gabion info --json | jq '.kernels[] | select(.chosen)'";
 
 /// Arguments of `gabion info`.

@@ -1,5 +1,6 @@
 //! `gabion mount`.
 
+use super::device::{self, DeviceArgs};
 use super::vault::Elsewhere;
 use super::vault::events::EventPrinter;
 use super::vault::protection_args::ProtectionArgs;
@@ -81,6 +82,8 @@ pub(crate) struct Args {
     /// available again
     #[arg(long)]
     continue_without_changelog: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// Set for the background process
     #[arg(long, hide = true)]
     detached: bool,
@@ -108,6 +111,7 @@ impl Args {
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, stop.clone())?;
         }
+        let compute = self.device.open_for_long(self.json, false)?;
         let source = match self.elsewhere.pool(&self.source)? {
             Some((pool, inside)) => {
                 anyhow::ensure!(inside.is_empty(), "a pool is mounted as a whole");
@@ -125,6 +129,7 @@ impl Args {
             source,
             mountpoint: self.mountpoint.clone(),
             protection: self.protection.to_options(),
+            compute: compute.clone(),
             keeping: monitor::Options {
                 command: "mount",
                 threads: self.workers,
@@ -155,6 +160,7 @@ impl Args {
             std::thread::sleep(LOOK);
         }
         mounted.stop(PATIENCE)?;
+        device::print_warning(&compute);
         Ok(Outcome::Fine)
     }
 

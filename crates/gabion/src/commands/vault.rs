@@ -210,7 +210,7 @@ impl Effort {
         self.threads == 0 && self.limit.is_none()
     }
 
-    fn threads(&self) -> usize {
+    pub(super) fn threads(&self) -> usize {
         match self.threads {
             0 => std::thread::available_parallelism().map_or(1, |threads| threads.get()),
             threads => threads,

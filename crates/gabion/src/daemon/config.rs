@@ -1,5 +1,6 @@
 //! Configuration of the daemon: a TOML file. `docs/reference/daemon.toml` is a commented example.
 
+use crate::compute::DeviceChoice;
 use crate::live::{Access, ProtectOptions};
 use gabion_vault::monitor::Choice;
 use gabion_vault::policy::{Duration, Rate};
@@ -37,6 +38,10 @@ pub struct SourceConfig {
     pub what: What,
     /// Policy or code, and changelog.
     pub protection: ProtectOptions,
+    /// The device that computes.
+    pub device: DeviceChoice,
+    /// Repeat on the CPU what a named device fails at.
+    pub cpu_takeover: bool,
     /// The repository, if it is outside of the directory.
     pub repository: Option<PathBuf>,
     /// Encoding threads; 0 leaves encoding to `gabion work` (mounts only).
@@ -180,6 +185,9 @@ struct SourceText {
     code: Option<Spanned<String>>,
     changelog: Option<String>,
     workers: Option<Spanned<usize>>,
+    device: Option<Spanned<String>>,
+    #[serde(default)]
+    cpu_takeover: bool,
     limit: Option<Rate>,
     rescan: Option<Duration>,
     events: Option<Spanned<Events>>,
@@ -378,6 +386,7 @@ impl Reader<'_> {
             (_, workers) => workers.as_ref().map_or(1, |workers| *workers.get_ref()),
         };
         let scrub = text.scrub.as_ref().map(|scrub| self.scrub(scrub)).transpose()?;
+        let device = text.device.as_ref().map(|device| self.device(device)).transpose()?;
         let join = |path: &Spanned<PathBuf>| self.base.join(path.get_ref());
         Ok(SourceConfig {
             name,
@@ -389,10 +398,17 @@ impl Reader<'_> {
             },
             repository: text.repository.as_ref().map(join),
             workers,
+            device: device.unwrap_or_default(),
+            cpu_takeover: text.cpu_takeover,
             limit: text.limit.map(|rate| rate.0),
             rescan: text.rescan.map_or(RESCAN, |time| time.0),
             scrub,
         })
+    }
+
+    fn device(&self, device: &Spanned<String>) -> Result<DeviceChoice, ConfigError> {
+        let wrong = |error: gabion_device::BadDevice| self.wrong(device.span().start, error.to_string());
+        device.get_ref().parse().map_err(wrong)
     }
 
     fn what(&self, text: &SourceText, begins: usize) -> Result<What, ConfigError> {

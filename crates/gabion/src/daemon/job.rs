@@ -1,11 +1,12 @@
 //! Jobs of the daemon on a source: scrub, repair, rebuild and protect, which lock the vault, and the survey of a pool,
 //! which does not.
 
+use crate::compute::Compute;
 use crate::report::{DamagedFile, FileFailure, HeldReport, RepairedFile, path_text};
 use gabion_platform::sync::lock;
 use gabion_vault::catalogue::{CatalogueError, State};
 use gabion_vault::damage::Trouble;
-use gabion_vault::pool_rebuild::survey::{Places, Standing, each_file, survey};
+use gabion_vault::pool_rebuild::survey::{FileHealth, TargetStates, each_file, survey};
 use gabion_vault::pool_rebuild::{self, RebuildError};
 use gabion_vault::protect::{self, ProtectError};
 use gabion_vault::repair;
@@ -194,8 +195,14 @@ impl Job {
     ///
     /// # Errors
     /// See [`JobError`].
-    pub(super) fn run(&self, location: &Location, limits: Limits) -> Result<Ended, JobError> {
-        let vault = Vault::open(location, Clock::System)?;
+    pub(super) fn run(
+        &self,
+        location: &Location,
+        limits: Limits,
+        compute: &Compute,
+    ) -> Result<Ended, JobError> {
+        let mut vault = Vault::open(location, Clock::System)?;
+        vault.coders = compute.coders(limits.threads.max(1)).map_err(VaultError::from)?;
         let began = Stopwatch::start();
         let may_run = |rhythm: &Rhythm| rhythm.may_run(vault.clock.now());
         let stopped = || {
@@ -223,7 +230,8 @@ impl Job {
                 repair_all(&vault, options, context(limits.scrub))?
             }
             Work::Rebuild { targets, agreed } => {
-                let options = pool_rebuild::Options { targets: targets.clone(), agreed: agreed.clone() };
+                let options =
+                    pool_rebuild::RebuildOptions { targets: targets.clone(), agreed: agreed.clone() };
                 rebuild(&vault, &options, context(limits.rebuild))?
             }
             Work::Protect => protect_all(&vault, context(limits.protect))?,
@@ -353,7 +361,7 @@ fn repair_all(vault: &Vault, options: repair::Options, context: RunContext<'_>) 
 
 fn rebuild(
     vault: &Vault,
-    options: &pool_rebuild::Options,
+    options: &pool_rebuild::RebuildOptions,
     context: RunContext<'_>,
 ) -> Result<Ended, JobError> {
     let done = pool_rebuild::rebuild(vault, options, context)?;
@@ -369,8 +377,8 @@ fn rebuild(
     let report = json!({
         "gone": done.plan.gone, "retired": done.plan.retired, "returned": done.plan.returned,
         "files": done.files, "total": done.plan.files.len(), "bytes": done.bytes, "verified_columns": done.verified,
-        "taken_back": done.taken_back, "unplaced": first(&done.unplaced, counted),
-        "unmoved": first(&done.unmoved, counted), "unsettled": done.unsettled, "lost": lost, "failed": failed,
+        "reinstated": done.reinstated, "unplaced": first(&done.unplaced, counted),
+        "unmoved": first(&done.unmoved, counted), "unverified": done.unverified, "lost": lost, "failed": failed,
         "unreadable": first(&done.plan.unreadable, FileFailure::new), "stopped": done.stopped,
     });
     Ok(Ended {
@@ -404,8 +412,8 @@ fn protect_all(vault: &Vault, context: RunContext<'_>) -> Result<Ended, JobError
 /// Counts the files of a pool by redundancy state, names degraded and lost ones, and lists the targets that files miss.
 fn survey_pool(vault: &Vault, stopped: &dyn Fn() -> bool) -> Result<Ended, JobError> {
     let pool = vault.pool.as_ref().ok_or(RebuildError::NoPool)?;
-    let places = Places::of(pool);
-    let mut standings: BTreeMap<Standing, u64> = BTreeMap::new();
+    let places = TargetStates::of(pool);
+    let mut healths: BTreeMap<FileHealth, u64> = BTreeMap::new();
     let (mut named, mut missed, mut unreadable) = (Vec::new(), BTreeSet::new(), 0_u64);
     each_file(pool, &mut |path, stub| {
         if stopped() {
@@ -413,20 +421,20 @@ fn survey_pool(vault: &Vault, stopped: &dyn Fn() -> bool) -> Result<Ended, JobEr
         }
         let Ok(stub) = stub else { return unreadable += 1 };
         let Ok(found) = survey(pool, &vault.coders, &places, &path, &stub) else { return unreadable += 1 };
-        *standings.entry(found.standing).or_default() += 1;
-        if found.standing >= Standing::Degraded {
+        *healths.entry(found.health).or_default() += 1;
+        if found.health >= FileHealth::Degraded {
             if named.len() < MAX_NAMES {
                 let path = Shown::bytes(&path).to_string();
-                named.push(json!({ "path": path, "standing": found.standing, "misses": found.targets }));
+                named.push(json!({ "path": path, "health": found.health, "misses": found.targets }));
             }
             missed.extend(found.targets);
         }
     })?;
-    let lost = standings.contains_key(&Standing::Lost);
-    let count = |standing: Standing| standings.get(&standing).copied().unwrap_or(0);
+    let lost = healths.contains_key(&FileHealth::Lost);
+    let count = |health: FileHealth| healths.get(&health).copied().unwrap_or(0);
     let report = json!({
-        "whole": count(Standing::Whole), "pending": count(Standing::Pending), "leaving": count(Standing::Leaving),
-        "degraded": count(Standing::Degraded), "lost": count(Standing::Lost), "unreadable": unreadable,
+        "whole": count(FileHealth::Whole), "pending": count(FileHealth::Pending), "draining": count(FileHealth::Draining),
+        "degraded": count(FileHealth::Degraded), "lost": count(FileHealth::Lost), "unreadable": unreadable,
         "named": named, "missed": missed,
     });
     Ok(Ended {

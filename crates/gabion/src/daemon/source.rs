@@ -5,7 +5,9 @@ use super::job::{Job, Work};
 use super::overdue;
 use super::targets::Targets;
 use super::{Event, Tell};
+use crate::compute::{Compute, DeviceError, Report};
 use crate::report::HeldReport;
+use gabion_device::Options;
 use gabion_platform::sync;
 use gabion_vault::catalogue::State as FileState;
 use gabion_vault::guard::{self, Digest};
@@ -33,6 +35,8 @@ pub(super) struct DaemonContext {
     pub(super) socket: PathBuf,
     pub(super) tell: Tell,
     pub(super) patience: Duration,
+    /// Where measured speeds and compiled kernels of devices are kept.
+    pub(super) device_cache: Option<PathBuf>,
 }
 
 /// A protected source.
@@ -40,6 +44,7 @@ pub(super) struct Source {
     pub(super) config: SourceConfig,
     pub(super) context: DaemonContext,
     pub(super) clock: Clock,
+    compute: Mutex<Option<Compute>>,
     stop: AtomicBool,
     state: Mutex<State>,
     wake: Condvar,
@@ -111,7 +116,33 @@ impl Source {
             targets: None,
         };
         let (stop, state, wake) = (AtomicBool::new(false), Mutex::new(state), Condvar::new());
-        Source { config, context, clock, stop, state, wake, turn_started: Mutex::default() }
+        let (compute, turn_started) = (Mutex::default(), Mutex::default());
+        Source { config, context, clock, compute, stop, state, wake, turn_started }
+    }
+
+    /// The device of its configuration, opened by the first call. The choice of `auto` is an event.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unavailable`] if it cannot be used.
+    pub(super) fn compute(self: &Arc<Source>) -> Result<Compute, DeviceError> {
+        let mut compute = sync::lock(&self.compute);
+        if let Some(compute) = &*compute {
+            return Ok(compute.clone());
+        }
+        let options = Options {
+            choice: self.config.device,
+            cpu_takeover: self.config.cpu_takeover,
+            cache: self.context.device_cache.clone(),
+            ..Options::default()
+        };
+        // The source owns what it opens: a strong reference would keep both for ever.
+        let source = Arc::downgrade(self);
+        let notice = move |report: &Report| {
+            if let Some(source) = source.upgrade() {
+                source.message(&report.line());
+            }
+        };
+        Ok(compute.insert(Compute::open(options, Some(Box::new(notice)))?).clone())
     }
 
     /// Notes that its thread begins a turn (`true`) or an operation that may take long.

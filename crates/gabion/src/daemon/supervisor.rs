@@ -7,7 +7,7 @@ use super::job::{Ended, Job, Limits, Work};
 use super::note;
 use super::overdue::Counting;
 use super::source::{Phase, ScrubTimes, Source};
-use super::targets::{Next, Targets, sights};
+use super::targets::{Next, Targets, presences};
 use crate::live::{self, LiveError, MountPlan, MountedSource};
 use gabion_mount::Outage;
 use gabion_vault::catalogue::Catalogue;
@@ -192,11 +192,13 @@ impl Supervisor {
             rescan: config.rescan,
             ..monitor::Options::default()
         };
+        let compute = self.source.compute()?;
         let (source, show, verify) = match &config.what {
             What::Watch { path, events } => {
                 live::directory(path)?;
                 let location = Location::to_protect(path, config.repository.as_deref())?;
-                let vault = config.protection.set_up(&location, &|text| self.source.warning(text))?;
+                let mut vault = config.protection.set_up(&location, &|text| self.source.warning(text))?;
+                vault.coders = compute.coders(config.workers)?;
                 keeping.source = *events;
                 return Ok(Running::Watched(Live::start(vault, keeping, tell)?, location));
             }
@@ -217,6 +219,7 @@ impl Supervisor {
             source,
             mountpoint: show.at.clone(),
             protection: config.protection.clone(),
+            compute,
             keeping,
             threads: show.threads,
             access: show.access,
@@ -310,7 +313,7 @@ impl Supervisor {
             return;
         }
         self.looked = Some(Stopwatch::start());
-        let (seen, identity) = (sights(pool), pool.config());
+        let (seen, identity) = (presences(pool), pool.config());
         let message = {
             let mut state = self.source.state();
             let targets = match state.targets.take() {
@@ -388,7 +391,10 @@ impl Supervisor {
         self.source.state().job = Some(Arc::clone(&job));
         let (theirs, source) = (Arc::clone(&job), Arc::clone(&self.source));
         let work = move || {
-            let ended = theirs.run(&location, limits).map_err(|error| error.to_string());
+            let compute = source.compute().map_err(|error| error.to_string());
+            let ended = compute.and_then(|compute| {
+                theirs.run(&location, limits, &compute).map_err(|error| error.to_string())
+            });
             // Before the result is set: a client that waits for it may request the status next.
             if let Ok(Ended { files, overdue, .. }) = &ended {
                 let mut state = source.state();

@@ -1,12 +1,12 @@
 //! Target states of a pool over time, and the decision to survey or rebuild.
 
 use gabion_vault::pool_rebuild::DEFAULT_SHARE;
-use gabion_vault::pool_rebuild::survey::Places;
+use gabion_vault::pool_rebuild::survey::TargetStates;
 use gabion_vault::schedule::Backoff;
 use gabion_vault::storage::TargetState;
 use gabion_vault::storage::pool::Pool;
 use gabion_vault::storage::pool::config::MemberState;
-use gabion_vault::watchdog::{Decision, Policy, Sight, Watchdog};
+use gabion_vault::watchdog::{Decision, Policy, TargetPresence, Watchdog};
 use gabion_vault::world::{Nanos, SECOND, moment};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ pub(super) struct Targets {
     watchdog: Watchdog,
     is_automatic: bool,
     backoff: Backoff,
-    seen: Vec<(String, Sight)>,
+    seen: Vec<(String, TargetPresence)>,
     decision: Decision,
     agreed: Option<String>,
     /// Targets that files miss, if a survey ran since targets changed.
@@ -68,27 +68,27 @@ impl Targets {
 
     /// Decides from the current target states. Targets that were given up count as `GivenUp` until a survey finds that
     /// no file misses them.
-    pub(super) fn look(&mut self, now: Nanos, mut sights: Vec<(String, Sight)>) -> Next {
+    pub(super) fn look(&mut self, now: Nanos, mut presences: Vec<(String, TargetPresence)>) -> Next {
         if let Some(missed) = &self.missed {
-            for (name, sight) in &mut sights {
-                if *sight == Sight::GivenUp && !missed.contains(name) {
-                    *sight = Sight::Replaced;
+            for (name, presence) in &mut presences {
+                if *presence == TargetPresence::GivenUp && !missed.contains(name) {
+                    *presence = TargetPresence::Replaced;
                 }
             }
         }
-        let same = |(a, b): (&(String, Sight), &(String, Sight))| {
-            let given_up = |sight| matches!(sight, Sight::GivenUp | Sight::Replaced);
+        let same = |(a, b): (&(String, TargetPresence), &(String, TargetPresence))| {
+            let given_up = |presence| matches!(presence, TargetPresence::GivenUp | TargetPresence::Replaced);
             a.0 == b.0 && (a.1 == b.1 || given_up(a.1) && given_up(b.1))
         };
-        if sights.len() != self.seen.len() || !sights.iter().zip(&self.seen).all(same) {
+        if presences.len() != self.seen.len() || !presences.iter().zip(&self.seen).all(same) {
             // The states changed: the survey is outdated, and a rebuild may succeed now.
             self.missed = None;
             self.backoff.succeeded();
         }
-        self.decision = self.watchdog.look(now, &sights);
+        self.decision = self.watchdog.decide(now, &presences);
         let given_up: Vec<String> =
-            sights.iter().filter(|it| it.1 == Sight::GivenUp).map(|it| it.0.clone()).collect();
-        self.seen = sights;
+            presences.iter().filter(|it| it.1 == TargetPresence::GivenUp).map(|it| it.0.clone()).collect();
+        self.seen = presences;
         let may_rebuild = self.is_automatic && self.backoff.is_over(now);
         let rebuild =
             |targets: &[String]| Next::Rebuild { targets: targets.to_vec(), agreed: self.agreed.clone() };
@@ -105,7 +105,7 @@ impl Targets {
 
     /// True if a target is not present and no survey has run since.
     pub(super) fn wants_survey(&self) -> bool {
-        self.missed.is_none() && self.seen.iter().any(|(_, sight)| *sight != Sight::Present)
+        self.missed.is_none() && self.seen.iter().any(|(_, presence)| *presence != TargetPresence::Present)
     }
 
     /// Stores the report of a survey.
@@ -146,15 +146,18 @@ impl Targets {
 
     /// JSON form.
     pub(super) fn as_json(&self) -> Value {
-        let word = |sight: Sight| match sight {
-            Sight::Present => "present",
-            Sight::Gone => "gone",
-            Sight::GivenUp => "given up",
-            Sight::Replaced => "replaced",
-            Sight::Back => "back",
+        let word = |presence: TargetPresence| match presence {
+            TargetPresence::Present => "present",
+            TargetPresence::Gone => "gone",
+            TargetPresence::GivenUp => "given up",
+            TargetPresence::Replaced => "replaced",
+            TargetPresence::Returned => "returned",
         };
-        let targets: Vec<Value> =
-            self.seen.iter().map(|(name, sight)| json!({ "name": name, "state": word(*sight) })).collect();
+        let targets: Vec<Value> = self
+            .seen
+            .iter()
+            .map(|(name, presence)| json!({ "name": name, "state": word(*presence) }))
+            .collect();
         let mut value = json!({ "targets": targets, "automatic": self.is_automatic });
         if self.missed.is_some() {
             value["files"] = self.survey.clone();
@@ -209,36 +212,36 @@ impl Targets {
 }
 
 /// Current states of the targets of a pool.
-pub(super) fn sights(pool: &Pool) -> Vec<(String, Sight)> {
+pub(super) fn presences(pool: &Pool) -> Vec<(String, TargetPresence)> {
     pool.probe();
-    let (config, places, behind) = (pool.config(), Places::of(pool), pool.outdated_targets());
+    let (config, places, behind) = (pool.config(), TargetStates::of(pool), pool.outdated_targets());
     let serving = config.target.iter().filter(|member| member.state != MemberState::Retired);
     serving
         .map(|member| {
-            let sight = match (places.state(&member.name), member.state) {
-                (TargetState::Offline, MemberState::Away) => Sight::GivenUp,
-                (TargetState::Offline, _) => Sight::Gone,
-                (TargetState::Returned, _) => Sight::Back,
-                _ if behind.contains(&member.name) => Sight::Back,
-                _ => Sight::Present,
+            let presence = match (places.state(&member.name), member.state) {
+                (TargetState::Offline, MemberState::Away) => TargetPresence::GivenUp,
+                (TargetState::Offline, _) => TargetPresence::Gone,
+                (TargetState::Returned, _) => TargetPresence::Returned,
+                _ if behind.contains(&member.name) => TargetPresence::Returned,
+                _ => TargetPresence::Present,
             };
-            (member.name.clone(), sight)
+            (member.name.clone(), presence)
         })
         .collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{FIRST_PAUSE, Next, Sight, Targets};
+    use super::{FIRST_PAUSE, Next, TargetPresence, Targets};
     use serde_json::json;
 
-    const P: Sight = Sight::Present;
-    const G: Sight = Sight::Gone;
-    const U: Sight = Sight::GivenUp;
-    const B: Sight = Sight::Back;
+    const P: TargetPresence = TargetPresence::Present;
+    const G: TargetPresence = TargetPresence::Gone;
+    const U: TargetPresence = TargetPresence::GivenUp;
+    const B: TargetPresence = TargetPresence::Returned;
 
-    fn seen(sights: &[Sight]) -> Vec<(String, Sight)> {
-        sights.iter().enumerate().map(|(at, &sight)| (format!("d{}", at + 1), sight)).collect()
+    fn seen(presences: &[TargetPresence]) -> Vec<(String, TargetPresence)> {
+        presences.iter().enumerate().map(|(at, &presence)| (format!("d{}", at + 1), presence)).collect()
     }
 
     fn rebuild(targets: &[&str]) -> Next {

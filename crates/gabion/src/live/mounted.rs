@@ -1,6 +1,7 @@
 //! A mounted directory or pool with its recorder and workers.
 
 use super::{Access, LiveError, ProtectOptions, at, directory};
+use crate::compute::Compute;
 use gabion_mount::{
     Directory, MountError, Mounted, Options, Outage, Privileges, Recorder, VerifiedReads, clear_dead_mount,
     mount,
@@ -43,6 +44,8 @@ pub struct MountPlan {
     pub mountpoint: PathBuf,
     /// Policy or code, and changelog.
     pub protection: ProtectOptions,
+    /// The device that computes.
+    pub compute: Compute,
     /// Settings of the workers; with 0 threads, other processes encode.
     pub keeping: monitor::Options,
     /// Serving threads.
@@ -92,6 +95,7 @@ impl MountPlan {
         // Each file that a program opens takes a descriptor here.
         open_files::allow(open_files::MOST);
         let (name, mut vault, location) = self.open(&mountpoint, &say)?;
+        vault.coders = self.compute.coders(self.keeping.threads.max(1))?;
         let repository = vault.repository.path().to_owned();
         let (changelog, rules) = (Arc::clone(&vault.changelog), vault.read_policy()?);
         let recorder = Recorder::start(changelog, rules, Clock::System, self.outage, &repository);
@@ -105,8 +109,12 @@ impl MountPlan {
         };
         let mounted = match &self.source {
             Source::Pool(pool, _) => {
-                let (coders, theirs) = (Coders::new()?, Arc::clone(&recorder));
-                let verified = if self.verify { Some(verified(&location, say)?) } else { None };
+                let (coders, theirs) = (self.compute.coders(self.threads)?, Arc::clone(&recorder));
+                let verified = if self.verify {
+                    Some(verified(&location, self.compute.coders(self.threads)?, say)?)
+                } else {
+                    None
+                };
                 let files = gabion_mount::Pool::new(pool.clone(), coders, Clock::System, theirs, verified);
                 // Workers then ask the mount which bytes were written, and recognise corruption.
                 vault.storage = Box::new(pool.clone());
@@ -114,7 +122,11 @@ impl MountPlan {
             }
             Source::Directory(..) => {
                 let hidden = hidden_name(&name, &repository);
-                let verified = if self.verify { Some(verified(&location, say)?) } else { None };
+                let verified = if self.verify {
+                    Some(verified(&location, self.compute.coders(self.threads)?, say)?)
+                } else {
+                    None
+                };
                 let files = Directory::new(&name, hidden, Arc::clone(&recorder), verified, self.passthrough);
                 let files = files.map_err(at(&name))?;
                 // Workers then ask the mount which bytes were written, and recognise corruption.
@@ -272,8 +284,11 @@ fn hidden_name<'a>(source: &Path, repository: &'a Path) -> &'a OsStr {
 }
 
 /// Storage for verified reads, with a callback that records degraded ones.
-fn verified(location: &Location, say: Say) -> Result<VerifiedReads, LiveError> {
-    let Vault { storage, coders, catalogue, clock, .. } = Vault::open(location, Clock::System)?;
+fn verified(location: &Location, coders: Coders, say: Say) -> Result<VerifiedReads, LiveError> {
+    let Vault { storage, pool, catalogue, clock, .. } = Vault::open(location, Clock::System)?;
+    if let Some(pool) = pool {
+        pool.serve_mount();
+    }
     // A second connection, which is never locked while a note is written.
     let known = Catalogue::open(&location.repository.join("catalogue.sqlite")).map_err(VaultError::from)?;
     let (known, warn, is_warned) = (Mutex::new(known), Arc::clone(&say), AtomicBool::new(false));

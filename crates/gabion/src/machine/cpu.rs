@@ -1,4 +1,4 @@
-//! What Linux tells about the processor. What it does not tell stays unknown.
+//! The processor as Linux describes it. Missing values stay unknown.
 
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -54,13 +54,13 @@ impl Cpu {
     }
 }
 
-/// The first line, if there is anything on it.
+/// The first line, unless it is empty.
 fn line(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     text.lines().next().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty())
 }
 
-/// x86 says `model name`; many ARM boards say nothing at all here.
+/// The key is `model name` on x86; many ARM boards have none.
 fn model(cpuinfo: &str) -> Option<String> {
     let fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
     let mut names = fields.filter(|(key, _)| ["model name", "Model"].contains(&key.trim()));
@@ -77,7 +77,7 @@ fn numbers(list: &str) -> Option<Vec<usize>> {
     Some(all)
 }
 
-/// A core is known by its package and its number there; one that is not described makes all unknown.
+/// Cores are counted by package and number; if one is not described, the count is unknown.
 fn cores(sys: &Path, online: &[usize]) -> Option<usize> {
     let place = |cpu: &usize| {
         let topology = sys.join(format!("cpu{cpu}/topology"));

@@ -9,7 +9,7 @@ pub struct DeviceState {
     pub index: usize,
     /// Its name.
     pub name: String,
-    /// What else there is to say, in words.
+    /// Further properties as text.
     pub details: String,
     /// Bytes of its memory.
     pub memory: u64,
@@ -20,9 +20,9 @@ pub struct DeviceState {
 pub struct Devices {
     /// `cuda` or `opencl`.
     pub api: &'static str,
-    /// Those there are.
+    /// The devices.
     pub found: Vec<DeviceState>,
-    /// Why there are none.
+    /// Reason why there are none.
     pub missing: Option<String>,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn all() -> Vec<Devices> {
     vec![cuda, opencl]
 }
 
-/// This build knows none.
+/// Without the feature `gpu` there is none.
 #[cfg(not(feature = "gpu"))]
 pub(super) fn all() -> Vec<Devices> {
     Vec::new()

@@ -87,7 +87,7 @@ impl Event {
         let failures = |list: &[(Vec<u8>, String)]| list.iter().map(FileFailure::new).collect();
         match notice {
             Notice::Armed { source, instead, mounts, unwatched } => Event::WatchStarted {
-                source: *source,
+                source,
                 instead: instead.clone(),
                 mounts: path_texts(mounts),
                 unwatched: failures(unwatched),

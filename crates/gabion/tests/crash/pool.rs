@@ -4,7 +4,7 @@ use crate::fixture::{Files, Fixture, assert_same, bytes, files_below, rot};
 use gabion_testkit::kill::can_kill;
 use gabion_vault::coder::Coders;
 use gabion_vault::format::Metadata;
-use gabion_vault::live::{Found, Live};
+use gabion_vault::live::{Live, LiveEntry};
 use gabion_vault::storage::pool::{Options, Pool};
 use std::fs;
 use std::path::PathBuf;
@@ -134,7 +134,7 @@ fn change(tank: &mut Tank, round: u64) {
     live.exchange(b"x", b"y").unwrap();
     let (x, y) = (tank.files["x"].clone(), tank.files["y"].clone());
     tank.files.extend([("x".to_owned(), y), ("y".to_owned(), x)]);
-    let Some(Found::File(stub)) = live.find(b"sub/written").unwrap() else { panic!("it is a file") };
+    let Some(LiveEntry::File(stub)) = live.find(b"sub/written").unwrap() else { panic!("it is a file") };
     let written = live.open(*stub);
     let name = || vec![b"sub/written".to_vec()];
     let part = bytes(3000, round * 10 + 3);

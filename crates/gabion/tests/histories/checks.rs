@@ -156,7 +156,8 @@ impl History {
         let [lost, degraded, damaged] = ["lost", "degraded", "damaged"].map(|key| named(&told, &said, key));
         let pending = said["pending"]["files"].as_u64().unwrap();
         let mirrors = &said["mirrors"];
-        let whole = mirrors["current"].as_u64() >= mirrors["wanted"].as_u64() && is_empty(&mirrors["behind"]);
+        let whole =
+            mirrors["current"].as_u64() >= mirrors["required"].as_u64() && is_empty(&mirrors["outdated"]);
         let overdue = said["scrub_overdue"]["files"].as_u64().unwrap();
         let fine = degraded.is_empty() && damaged.is_empty() && pending + overdue == 0 && whole;
         let wanted = match (lost.is_empty(), fine) {

@@ -447,7 +447,7 @@ impl History {
             return;
         };
         let empty = |key: &str| said[key].as_array().unwrap().is_empty();
-        let whole = ["unplaced", "unmoved", "failed", "unsettled"].iter().all(|key| empty(key));
+        let whole = ["unplaced", "unmoved", "failed", "unverified"].iter().all(|key| empty(key));
         let lists_lost = !said["plan"]["lost"].as_array().unwrap().is_empty()
             || said["failed"].as_array().unwrap().iter().any(|it| it["lost"] == true);
         assert_eq!(code == 3, lists_lost, "{told}: {said}");

@@ -35,7 +35,7 @@ fn mounted_cold_files_are_kept_in_memory_once() {
         forget(&source);
         fixture.mount(more);
         assert!(std::fs::read(fixture.at("file")).unwrap() == bytes);
-        assert!(direct.is_worth_it(0..8 << 20), "{more:?}: the source is in memory as well");
+        assert!(direct.is_mostly_uncached(0..8 << 20), "{more:?}: the source is in memory as well");
         fixture.unmount();
     }
 }

@@ -84,7 +84,7 @@ fn a_lost_target_from_the_first_sign_to_its_return() {
     let status = pool.json(1, &["pool", "status", "tank"]);
     assert_eq!(status["status"]["targets"][0]["state"], "returned", "{status}");
     let report = pool.json(0, &["pool", "rebuild", "tank"]);
-    assert_eq!(report["taken_back"][0], "d1", "{report}");
+    assert_eq!(report["reinstated"][0], "d1", "{report}");
     pool.json(0, &["pool", "status", "tank"]);
     pool.json(0, &["scrub", "tank"]);
     assert_eq!(pool.compare(), 0);
@@ -159,7 +159,7 @@ fn status_says_what_a_pool_survives_now() {
     let (words, status) = survives(1);
     assert_eq!(words, "any 2 of 4 targets", "names are on three");
     assert_eq!((&status["pending"]["files"], &status["degraded"]), (&0.into(), &serde_json::json!([])));
-    assert_eq!(status["mirrors"], serde_json::json!({ "current": 3, "wanted": 4, "behind": ["d4"] }));
+    assert_eq!(status["mirrors"], serde_json::json!({ "current": 3, "required": 4, "outdated": ["d4"] }));
     fixture.expect(0, &["protect", "tank", "--pools", "pools"]);
     assert_eq!(survives(0).0, "any 3 of 4 targets");
 }

@@ -1,4 +1,4 @@
-//! From text to a function on the device: NVRTC, the cache on disk, the driver.
+//! Compilation of source text to a device function: NVRTC, the disk cache, the driver.
 
 use super::device::DeviceInfo;
 use super::{driver, unavailable};
@@ -16,13 +16,13 @@ use std::sync::Arc;
 /// Version of NVRTC.
 pub(super) fn version() -> Result<(i32, i32), GpuError> {
     let (mut major, mut minor) = (0, 0);
-    // SAFETY: writes two integers, which live here.
+    // SAFETY: writes two local integers.
     let got = unsafe { sys::nvrtcVersion(&mut major, &mut minor) };
     got.result().map_err(|error| unavailable(format!("nvrtcVersion: {error:?}")))?;
     Ok((major, minor))
 }
 
-/// Kernels of one device.
+/// The kernels of one device.
 pub(super) struct Modules {
     context: Arc<CudaContext>,
     architecture: String,
@@ -32,7 +32,7 @@ pub(super) struct Modules {
 impl Modules {
     pub(super) fn new(context: Arc<CudaContext>, info: &DeviceInfo, cache: Option<PathBuf>) -> Modules {
         let (major, minor) = info.capability;
-        // Instructions of this one architecture only, tensor cores' among them, are behind the letter.
+        // The suffix enables architecture-specific instructions, such as those of tensor cores.
         let own = if info.capability == products::CAPABILITY { "a" } else { "" };
         let architecture = format!("sm_{major}{minor}{own}");
         let machine = format!("{} {architecture} {} {:?}", info.name, info.driver, info.compiler);
@@ -43,7 +43,7 @@ impl Modules {
         self.cache.counts()
     }
 
-    /// The function of a text: from memory, from the disk, or compiled.
+    /// The function of a text: from memory, from disk, or compiled.
     pub(super) fn function(&self, text: &str) -> Result<CudaFunction, GpuError> {
         self.cache.get(
             text,
@@ -62,12 +62,12 @@ impl Modules {
     }
 }
 
-/// A program of NVRTC, destroyed with this value.
+/// An NVRTC program, destroyed on drop.
 struct Program(sys::nvrtcProgram);
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // SAFETY: the program was made by create_program and is destroyed once. A failure leaves memory behind.
+        // SAFETY: the program was created by create_program and is destroyed once. A failure leaks memory.
         let _ = unsafe { result::destroy_program(self.0) };
     }
 }
@@ -98,11 +98,11 @@ fn compile(text: &str, architecture: &str) -> Result<Vec<u8>, GpuError> {
         failed("nvrtcCompileProgram", error, log.unwrap_or_default())
     })?;
     let mut size = 0;
-    // SAFETY: the program is compiled; one number is written.
+    // SAFETY: the program is compiled; one integer is written.
     let got = unsafe { sys::nvrtcGetCUBINSize(program.0, &mut size) };
     got.result().map_err(|error| failed("nvrtcGetCUBINSize", error, String::new()))?;
     let mut binary = vec![0u8; size];
-    // SAFETY: the buffer has the size that was asked for.
+    // SAFETY: the buffer has the size returned above.
     let got = unsafe { sys::nvrtcGetCUBIN(program.0, binary.as_mut_ptr().cast()) };
     got.result().map_err(|error| failed("nvrtcGetCUBIN", error, String::new()))?;
     Ok(binary)

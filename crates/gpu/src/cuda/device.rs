@@ -1,4 +1,4 @@
-//! Devices: whether there are any, what they are, and one of them opened.
+//! CUDA devices: enumeration, properties, opening.
 
 use super::build::Modules;
 use super::slot::{Limits, Slot};
@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is known of a device without opening it.
+/// Properties of a device, available without opening it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// Its number, from 0.
@@ -34,7 +34,7 @@ pub struct DeviceInfo {
     pub compiler: (i32, i32),
 }
 
-/// Whether the libraries can be loaded. Everything else of this back end is called after this.
+/// Checks that the libraries can be loaded. All other calls of this back end come after this.
 fn libraries() -> Result<(), GpuError> {
     // SAFETY: only opens the library by its name and closes it again; its initialisers are those of NVIDIA's driver.
     if !unsafe { sys::is_culib_present() } {
@@ -50,13 +50,13 @@ fn libraries() -> Result<(), GpuError> {
 /// All devices.
 ///
 /// # Errors
-/// [`GpuError::Unavailable`] where there is no library or no device.
+/// [`GpuError::Unavailable`] if there is no library or no device.
 pub fn devices() -> Result<Vec<DeviceInfo>, GpuError> {
     libraries()?;
     result::init().map_err(|error| unavailable(format!("the driver does not start: {error}")))?;
     let count = result::device::get_count().map_err(|error| unavailable(error.to_string()))?;
     if count == 0 {
-        return Err(unavailable("the driver knows no device"));
+        return Err(unavailable("the driver reports no device"));
     }
     (0..count as usize).map(info).collect()
 }
@@ -68,7 +68,7 @@ fn info(index: usize) -> Result<DeviceInfo, GpuError> {
         unsafe { result::device::get_attribute(device, which) }.map_err(driver("cuDeviceGetAttribute"))
     };
     let mut version = 0;
-    // SAFETY: writes one integer, which lives here.
+    // SAFETY: writes one local integer.
     let got = unsafe { sys::cuDriverGetVersion(&mut version) };
     got.result().map_err(driver("cuDriverGetVersion"))?;
     Ok(DeviceInfo {
@@ -86,28 +86,28 @@ fn info(index: usize) -> Result<DeviceInfo, GpuError> {
     })
 }
 
-/// How a device is used.
+/// Options of a device.
 #[derive(Debug, Clone, Default)]
 pub struct CudaOptions {
-    /// Memory that runs from host memory may take.
+    /// Memory limits of runs from host memory.
     pub limits: Limits,
-    /// Where compiled kernels are kept from run to run; nowhere if `None`.
+    /// Directory for compiled kernels; `None` disables the disk cache.
     pub cache: Option<PathBuf>,
-    /// Whether the CPU does what the device fails at.
+    /// True if the CPU may take over failed work.
     pub takeover: Takeover,
-    /// How blocks get to the device.
+    /// Transfer method of blocks.
     pub transfer: CudaTransfer,
-    /// Where the device is made to fail, for tests.
+    /// Injected faults, for tests.
     pub faults: Option<Arc<Faults>>,
 }
 
-/// How blocks of host memory get to the device and back.
+/// Transfer of blocks between host memory and the device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum CudaTransfer {
-    /// By copies, in rounds that overlap.
+    /// Copies, in overlapping rounds.
     #[default]
     Copies,
-    /// Not at all: kernels read and write pinned host memory over the bus.
+    /// No copies: kernels read and write pinned host memory over the bus.
     Mapped,
 }
 
@@ -140,8 +140,8 @@ impl CudaDevice {
         }
         let info = devices.swap_remove(index);
         let context = CudaContext::new(index).map_err(driver("cuDevicePrimaryCtxRetain"))?;
-        // SAFETY: this crate orders all work on its streams itself: what a stream uses is released after it was
-        // waited for.
+        // SAFETY: this crate orders all work on its streams itself: memory used by a stream is released after waiting
+        // for it.
         unsafe { context.disable_event_tracking() };
         let modules = Modules::new(context.clone(), &info, options.cache);
         let pool = Pool::new(options.limits.slots);
@@ -158,27 +158,27 @@ impl CudaDevice {
         })))
     }
 
-    /// What it is.
+    /// Its properties.
     pub fn info(&self) -> &DeviceInfo {
         &self.0.info
     }
 
-    /// Whether it multiplies matrices of bits as [`products`] wants it.
+    /// True if it supports the bit matrix products that [`products`] needs.
     pub fn has_tensor_cores(&self) -> bool {
         self.0.info.capability == products::CAPABILITY
     }
 
-    /// Kernels of a form launched so far: whatever is computed here shows in these numbers.
+    /// Number of kernel launches of a form; every computation on the device is counted.
     pub fn launches(&self, form: Form) -> u64 {
         self.0.launches[form as usize].load(Ordering::Relaxed)
     }
 
-    /// What the CPU did in its place; nothing unless [`CudaOptions::takeover`] allows it.
+    /// Work that the CPU took over; `None` unless [`CudaOptions::takeover`] allows it.
     pub fn taken_over(&self) -> Option<TakenOver> {
         self.0.ledger.taken()
     }
 
-    /// Kernels compiled by NVRTC so far, and kernels taken from the disk.
+    /// Numbers of kernels compiled by NVRTC and loaded from disk.
     pub fn compiled(&self) -> (u64, u64) {
         self.0.modules.counts()
     }
@@ -195,7 +195,7 @@ impl Opened {
         self.launches[form as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Makes the device's context that of the calling thread.
+    /// Sets the device's context for the calling thread.
     pub(super) fn bind(&self) -> Result<(), GpuError> {
         self.context.bind_to_thread().map_err(driver("cuCtxSetCurrent"))
     }
@@ -205,9 +205,9 @@ impl Opened {
 mod tests {
     use super::*;
 
-    /// A machine without NVIDIA's libraries says so; one that has them lists what it has.
+    /// A machine without NVIDIA's libraries reports that; a machine with them lists its devices.
     #[test]
-    fn absence_is_an_answer() {
+    fn missing_libraries_are_reported() {
         match devices() {
             Ok(found) => assert!(found.iter().all(|device| device.memory > 0)),
             Err(GpuError::Unavailable { api: Api::Cuda, reason }) => assert!(!reason.is_empty()),

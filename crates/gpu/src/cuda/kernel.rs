@@ -1,15 +1,15 @@
-//! Plans as kernels of a CUDA device.
+//! Kernels of plans on a CUDA device.
 
 use super::device::CudaDevice;
 use super::memory::DeviceMemory;
 use super::{driver, pipeline};
-use crate::choice::{Growing, boxed};
+use crate::choice::{Growing, boxed, unrolled_tuning};
 use crate::error::GpuError;
 use crate::prepared::{Prepared, Written};
 use crate::shape::Shape;
 use crate::source::Dialect;
 use crate::source::stages::Stage;
-use crate::tuning::{self, Tuning};
+use crate::tuning::Tuning;
 use crate::{Choice, Form};
 use cudarc::driver::sys::{self, CUdeviceptr};
 use cudarc::driver::{CudaFunction, CudaStream};
@@ -17,7 +17,7 @@ use gabion_engine::kernel::{Backend, Kernel};
 use gabion_engine::{Error, Plan};
 use std::ffi::c_void;
 
-/// A device that compiles plans.
+/// Back end that compiles plans for a CUDA device.
 pub struct CudaBackend {
     device: CudaDevice,
     choice: Choice,
@@ -25,7 +25,7 @@ pub struct CudaBackend {
 }
 
 impl CudaBackend {
-    /// Plans run on `device`, in the form that `choice` says.
+    /// A back end for `device` with the given choice of forms.
     pub fn new(device: CudaDevice, choice: Choice) -> CudaBackend {
         let name = format!("cuda{}{}", device.info().index, choice.suffix());
         CudaBackend { device, choice, name }
@@ -36,10 +36,10 @@ impl CudaBackend {
         &self.device
     }
 
-    /// Compiles a plan, as [`Backend::compile`] does, into a kernel that shows more of itself.
+    /// Compiles a plan as [`Backend::compile`] does, but returns the concrete kernel type.
     ///
     /// # Errors
-    /// What the device's compiler says.
+    /// Errors of the device's compiler.
     pub fn kernel(&self, plan: &Plan) -> Result<CudaKernel, GpuError> {
         CudaKernel::of_form(
             &self.device,
@@ -77,7 +77,7 @@ pub struct CudaKernel {
     places: Option<DeviceMemory>,
 }
 
-/// Where the blocks of one launch lie: `stride` bytes apart from the addresses on.
+/// Addresses of the blocks of one launch, `stride` bytes apart.
 #[derive(Clone, Copy)]
 pub(super) struct Blocks {
     pub(super) inputs: CUdeviceptr,
@@ -86,23 +86,23 @@ pub(super) struct Blocks {
 }
 
 impl CudaKernel {
-    /// The plan's own kernel, cut as `tuning` says or as the cost model does.
+    /// The plan's own kernel, with the given `tuning` or that of the cost model.
     ///
     /// # Errors
-    /// A plan too large to be unrolled; what the device's compiler says.
+    /// A plan too large to be unrolled; errors of the device's compiler.
     pub fn specialised(
         device: &CudaDevice,
         plan: &Plan,
         tuning: Option<Tuning>,
     ) -> Result<CudaKernel, GpuError> {
-        let tuning = tuning.unwrap_or_else(|| tuning::choose(plan).0);
+        let tuning = tuning.unwrap_or_else(|| unrolled_tuning(plan).0);
         CudaKernel::new(device, Written::specialised(Dialect::Cuda, plan, &tuning)?)
     }
 
     /// The kernel of this form.
     ///
     /// # Errors
-    /// A plan or a device that has none; what the device's compiler says.
+    /// A plan or a device without such a kernel; errors of the device's compiler.
     pub fn of_form(device: &CudaDevice, plan: &Plan, form: Form) -> Result<CudaKernel, GpuError> {
         match form {
             Form::Specialised => CudaKernel::specialised(device, plan, None),
@@ -111,10 +111,10 @@ impl CudaKernel {
         }
     }
 
-    /// The kernel of all plans on tensor cores.
+    /// The tensor-core kernel, shared by all plans.
     ///
     /// # Errors
-    /// A plan or a device that has none; what the device's compiler says.
+    /// A plan or a device without such a kernel; errors of the device's compiler.
     pub fn products(device: &CudaDevice, plan: &Plan) -> Result<CudaKernel, GpuError> {
         if !device.has_tensor_cores() {
             let (major, minor) = device.info().capability;
@@ -124,10 +124,10 @@ impl CudaKernel {
         CudaKernel::new(device, Written::products(plan)?)
     }
 
-    /// The kernel of all plans, with this plan's matrix as data.
+    /// The generic kernel, with this plan's matrix as data.
     ///
     /// # Errors
-    /// A matrix too large for the device; what the device's compiler says.
+    /// A matrix too large for the device; errors of the device's compiler.
     pub fn generic(device: &CudaDevice, plan: &Plan) -> Result<CudaKernel, GpuError> {
         CudaKernel::new(device, Written::generic(Dialect::Cuda, plan)?)
     }
@@ -136,7 +136,7 @@ impl CudaKernel {
         let function = device.0.function(&written.text)?;
         let upload = |places: Vec<u32>| -> Result<DeviceMemory, GpuError> {
             let memory = DeviceMemory::new(&device.0.context, places.len() * 4)?;
-            // SAFETY: the memory has room for all of them, and the call returns when they are copied.
+            // SAFETY: the memory is large enough, and the call returns after the copy.
             let copied = unsafe { cudarc::driver::result::memcpy_htod_sync(memory.at(0), &places) };
             copied.map_err(driver("cuMemcpyHtoD"))?;
             Ok(memory)
@@ -145,23 +145,23 @@ impl CudaKernel {
         Ok(CudaKernel { device: device.clone(), prepared: written.prepared, function, places })
     }
 
-    /// A kernel with its matrix as data that is not yet fast.
+    /// An unoptimised kernel of the given stage, with its matrix as data.
     ///
     /// # Errors
-    /// A plan that has none; what the device's compiler says.
+    /// A plan without such a kernel; errors of the device's compiler.
     pub fn at_stage(device: &CudaDevice, plan: &Plan, stage: Stage) -> Result<CudaKernel, GpuError> {
         CudaKernel::new(device, Written::at_stage(Dialect::Cuda, plan, stage)?)
     }
 
-    /// How it uses the plan's matrix.
+    /// Its form.
     pub fn form(&self) -> Form {
         self.prepared.form
     }
 
-    /// Registers of a thread, and bytes that did not fit into them.
+    /// Registers per thread, and spilled bytes.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Errors of the driver.
     pub fn registers(&self) -> Result<(usize, usize), GpuError> {
         let registers = self.function.num_regs().map_err(driver("cuFuncGetAttribute"))?;
         let spilled = self.function.local_size_bytes().map_err(driver("cuFuncGetAttribute"))?;
@@ -171,7 +171,7 @@ impl CudaKernel {
     /// Starts the kernel over blocks of `len` bytes.
     ///
     /// # Safety
-    /// The blocks have [`stride`](Prepared::stride) bytes each, and until the stream was waited for nothing else writes
+    /// The blocks have [`stride`](Prepared::stride) bytes each; until the stream is synchronised nothing else writes
     /// them or reads the outputs.
     pub(super) unsafe fn start(
         &self,
@@ -198,8 +198,8 @@ impl CudaKernel {
         if self.places.is_some() {
             parameters.extend([parameter(&places), parameter(&input_count), parameter(&output_count)]);
         }
-        // SAFETY: the parameters are those of the kernel's head, in its order and sizes, and are copied by the call;
-        // the addresses are the caller's promise.
+        // SAFETY: the parameters match the kernel's signature and are copied by the call; the caller guarantees the
+        // addresses.
         let got = unsafe {
             sys::cuLaunchKernel(
                 self.function.cu_function(),

@@ -1,4 +1,4 @@
-//! What a device can do: kernels on data that is already there, and the rates they are compared with.
+//! Measurements on a CUDA device: kernels on data in device memory, and the rates they are compared with.
 
 use super::device::CudaDevice;
 use super::driver;
@@ -15,10 +15,10 @@ use crate::tuning::Tuning;
 use cudarc::driver::sys::CUevent_flags;
 use cudarc::driver::{CudaStream, result};
 use gabion_engine::Plan;
-use gabion_engine::conformance::Random;
+use gabion_engine::conformance::TestRng;
 use std::sync::Arc;
 
-/// Random blocks on the device, and room for results.
+/// Random blocks on the device, with memory for results.
 pub struct DeviceBlocks {
     memory: DeviceMemory,
     stream: Arc<CudaStream>,
@@ -26,10 +26,10 @@ pub struct DeviceBlocks {
     len: usize,
 }
 
-/// Random bytes that fill device memory, over and over: a prime number of words, so that no two blocks are alike.
+/// Length of the repeated random pattern in device memory: a prime number of words, so that no two blocks are equal.
 const PATTERN: usize = 8 * 4_194_301;
 
-/// Memory of more than this is taken in whole pieces of it.
+/// Larger allocations are rounded up to a multiple of this.
 const PLACED: usize = 1 << 30;
 
 impl CudaDevice {
@@ -41,7 +41,7 @@ impl CudaDevice {
         PinnedMemory::new(&self.0.context, bytes)
     }
 
-    /// Seconds of each of `passes` calls of `work`, by the device's own clock, after one that does not count.
+    /// Seconds of each of `passes` calls of `work` by the device's clock, after a warm-up call.
     fn time(
         &self,
         stream: &CudaStream,
@@ -134,16 +134,16 @@ impl Measured for CudaDevice {
     fn transfer_rates(&self, bytes: usize, passes: usize) -> Result<Transfers, GpuError> {
         let memory = DeviceMemory::new(&self.0.context, bytes)?;
         let mut host = PinnedMemory::new(&self.0.context, bytes)?;
-        Random(9).fill(&mut host);
+        TestRng(9).fill(&mut host);
         let stream = self.0.context.new_stream().map_err(driver("cuStreamCreate"))?;
         let copy = BlockCopy::whole(bytes);
         let up = self.time(&stream, passes, || {
-            // SAFETY: both sides have `bytes` bytes and outlive the wait of `time`.
+            // SAFETY: both sides have `bytes` bytes and outlive the synchronisation in `time`.
             unsafe { begin_upload(&stream, memory.at(0), host.as_ptr(), copy) }
         })?;
         let place = host.as_mut_ptr();
         let down = self.time(&stream, passes, || {
-            // SAFETY: as above, and nobody reads the host's side meanwhile.
+            // SAFETY: as above, and the host's side is not read meanwhile.
             unsafe { begin_download(&stream, place, memory.at(0), copy) }
         })?;
         let rate = |times: Rates| bytes as f64 / times.median;
@@ -153,7 +153,7 @@ impl Measured for CudaDevice {
     fn both_ways(&self, inward: usize, outward: usize, passes: usize) -> Result<Rates, GpuError> {
         let memory = DeviceMemory::new(&self.0.context, inward + outward)?;
         let mut host = PinnedMemory::new(&self.0.context, inward + outward)?;
-        Random(10).fill(&mut host);
+        TestRng(10).fill(&mut host);
         let stream = || self.0.context.new_stream().map_err(driver("cuStreamCreate"));
         let (up, down) = (stream()?, stream()?);
         let place = host.as_mut_ptr();
@@ -161,8 +161,8 @@ impl Measured for CudaDevice {
         let joined = |a: &CudaStream, b: &CudaStream| a.join(b).map_err(driver("cuStreamWaitEvent"));
         self.time(&up, passes, || {
             joined(&down, &up)?;
-            // SAFETY: the halves do not overlap and outlive the wait of `time`, which waits for `up`, which waits for
-            // `down`.
+            // SAFETY: the halves do not overlap and outlive the synchronisation in `time`, which waits for `up`, which
+            // waits for `down`.
             unsafe {
                 begin_upload(&up, memory.at(0), place, whole(inward))?;
                 begin_download(&down, place.add(inward), memory.at(inward), whole(outward))?;
@@ -175,12 +175,12 @@ impl Measured for CudaDevice {
 /// Fills device memory with random bytes.
 fn fill(stream: &CudaStream, memory: &DeviceMemory, seed: u64) -> Result<(), GpuError> {
     let mut pattern = vec![0; PATTERN.min(memory.bytes())];
-    Random(seed).fill(&mut pattern);
+    TestRng(seed).fill(&mut pattern);
     let mut at = 0;
     while at < memory.bytes() {
         let bytes = pattern.len().min(memory.bytes() - at);
         let copy = BlockCopy::whole(bytes);
-        // SAFETY: the pattern lives until the wait below, the memory has the bytes.
+        // SAFETY: the pattern lives until the synchronisation below, and the memory is large enough.
         unsafe { begin_upload(stream, memory.at(at), pattern.as_ptr(), copy)? };
         at += bytes;
     }
@@ -191,7 +191,7 @@ impl CudaKernel {
     fn start_on(&self, blocks: &DeviceBlocks) -> Result<(), GpuError> {
         let outputs = blocks.memory.at(self.prepared.shape.inputs * blocks.stride);
         let places = Blocks { inputs: blocks.memory.at(0), outputs, stride: blocks.stride };
-        // SAFETY: the blocks were made for this kernel's stride, and their memory waits for the device when it goes.
+        // SAFETY: the blocks have this kernel's stride, and dropping their memory waits for the device.
         unsafe { self.start(&blocks.stream, places, blocks.len) }
     }
 }
@@ -203,7 +203,7 @@ impl MeasuredKernel for CudaKernel {
         let len = whole(&self.prepared, len);
         let stride = self.prepared.stride(len);
         let bytes = self.prepared.blocks() * stride;
-        // Where memory lies changes speed by some percent, and it lies elsewhere if it has another size.
+        // The address of memory changes the speed by some percent, and depends on the size of the allocation.
         let bytes = if bytes > PLACED { bytes.next_multiple_of(PLACED) } else { bytes };
         let memory = DeviceMemory::new(&self.device.0.context, bytes)?;
         let stream = self.device.0.context.new_stream().map_err(driver("cuStreamCreate"))?;
@@ -228,7 +228,7 @@ impl MeasuredKernel for CudaKernel {
             let mut read = vec![0; bytes];
             let copy = BlockCopy::whole(bytes);
             let from = blocks.memory.at(block * blocks.stride + at);
-            // SAFETY: both sides have the bytes and live until the wait.
+            // SAFETY: both sides are large enough and live until the synchronisation.
             unsafe { begin_download(&blocks.stream, read.as_mut_ptr(), from, copy)? };
             blocks.stream.synchronize().map_err(driver("cuStreamSynchronize"))?;
             Ok(read)

@@ -1,4 +1,4 @@
-//! Memory of the device, pinned memory of the host, and copies between them.
+//! Device memory, pinned host memory, and copies between them.
 
 use super::{driver, memory};
 use crate::error::GpuError;
@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// Bytes on the device, given back with this value.
+/// Device memory, freed on drop.
 pub(super) struct DeviceMemory {
     context: Arc<CudaContext>,
     address: CUdeviceptr,
@@ -19,7 +19,7 @@ pub(super) struct DeviceMemory {
 impl DeviceMemory {
     pub(super) fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<DeviceMemory, GpuError> {
         context.bind_to_thread().map_err(driver("cuCtxSetCurrent"))?;
-        // SAFETY: the context is current; what is allocated is freed once, on drop.
+        // SAFETY: the context is current; the allocation is freed once, on drop.
         let address = unsafe { result::malloc_sync(bytes.max(1)) };
         let address = address.map_err(memory("cuMemAlloc", "device", bytes))?;
         Ok(DeviceMemory { context: context.clone(), address, bytes })
@@ -38,33 +38,33 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        // A lost device gives nothing back, and there is nobody left to tell.
+        // For a lost device freeing fails, and the error cannot be reported.
         if self.context.bind_to_thread().is_ok() {
-            // SAFETY: allocated by `new`, freed here and nowhere else. cuMemFree waits for what the device does.
+            // SAFETY: allocated by `new`, freed only here. cuMemFree waits for the device.
             let _ = unsafe { result::free_sync(self.address) };
         }
     }
 }
 
-/// Host memory that the device reads and writes by itself. Copies from and to it run at the speed of the bus.
+/// Host memory that the device accesses directly. Copies from and to it run at the speed of the bus.
 pub struct PinnedMemory {
     context: Arc<CudaContext>,
     address: *mut u8,
     bytes: usize,
 }
 
-// SAFETY: the memory belongs to this value alone, as that of a Vec does.
+// SAFETY: the memory belongs to this value alone, like that of a Vec.
 unsafe impl Send for PinnedMemory {}
-// SAFETY: as above; through a shared reference it can only be read.
+// SAFETY: as above; a shared reference only allows reads.
 unsafe impl Sync for PinnedMemory {}
 
 impl PinnedMemory {
     pub(super) fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<PinnedMemory, GpuError> {
         context.bind_to_thread().map_err(driver("cuCtxSetCurrent"))?;
-        // SAFETY: the context is current; what is allocated is freed once, on drop.
+        // SAFETY: the context is current; the allocation is freed once, on drop.
         let address = unsafe { result::malloc_host(bytes.max(1), sys::CU_MEMHOSTALLOC_PORTABLE) };
         let address = address.map_err(memory("cuMemHostAlloc", "pinned", bytes))?.cast::<u8>();
-        // SAFETY: `bytes` bytes were allocated; they are written before anybody sees them.
+        // SAFETY: `bytes` bytes were allocated; they are initialised before the value is returned.
         unsafe { address.write_bytes(0, bytes) };
         Ok(PinnedMemory { context: context.clone(), address, bytes })
     }
@@ -73,7 +73,7 @@ impl PinnedMemory {
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
         if self.context.bind_to_thread().is_ok() {
-            // SAFETY: allocated by `new`, freed here and nowhere else.
+            // SAFETY: allocated by `new`, freed only here.
             let _ = unsafe { result::free_host(self.address.cast()) };
         }
     }
@@ -82,32 +82,32 @@ impl Drop for PinnedMemory {
 impl Deref for PinnedMemory {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `bytes` bytes that were written by `new`.
+        // SAFETY: `bytes` bytes, initialised by `new`.
         unsafe { std::slice::from_raw_parts(self.address, self.bytes) }
     }
 }
 
 impl DerefMut for PinnedMemory {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and nobody else has them.
+        // SAFETY: as above, and borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.address, self.bytes) }
     }
 }
 
-/// Whether the driver knows these bytes as pinned ones.
+/// True if these bytes are pinned memory of the driver.
 pub(super) fn is_pinned(bytes: &[u8]) -> bool {
     let mut kind: u32 = 0;
     let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
     let address = bytes.as_ptr().addr() as CUdeviceptr;
-    // SAFETY: one number is written; the address is only looked up. Memory that the driver does not know is an error.
+    // SAFETY: one integer is written; the address is only looked up. Unknown memory is an error.
     let got = unsafe { sys::cuPointerGetAttribute((&raw mut kind).cast::<c_void>(), attribute, address) };
     got.result().is_ok() && kind == CUmemorytype::CU_MEMORYTYPE_HOST as u32
 }
 
-/// Begins a copy to the device.
+/// Starts a copy to the device.
 ///
 /// # Safety
-/// `from` and `to` have the bytes of `copy` until the stream was waited for, and nothing changes them.
+/// `from` and `to` are large enough for `copy` and are not modified until the stream is synchronised.
 pub(super) unsafe fn begin_upload(
     stream: &CudaStream,
     to: CUdeviceptr,
@@ -134,19 +134,19 @@ pub(super) unsafe fn begin_upload(
         Height: copy.rows,
     };
     if copy.rows == 1 {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         let got = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast(), copy.width, stream.cu_stream()) };
         return got.result().map_err(driver("cuMemcpyHtoDAsync"));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: by the caller's contract.
     let got = unsafe { sys::cuMemcpy2DAsync_v2(&form, stream.cu_stream()) };
     got.result().map_err(driver("cuMemcpy2DAsync"))
 }
 
-/// Begins a copy from the device.
+/// Starts a copy from the device.
 ///
 /// # Safety
-/// `from` and `to` have the bytes of `copy` until the stream was waited for, and nobody else looks at `to`.
+/// `from` and `to` are large enough for `copy` until the stream is synchronised, and `to` is not accessed until then.
 pub(super) unsafe fn begin_download(
     stream: &CudaStream,
     to: *mut u8,
@@ -173,11 +173,11 @@ pub(super) unsafe fn begin_download(
         Height: copy.rows,
     };
     if copy.rows == 1 {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         let got = unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, copy.width, stream.cu_stream()) };
         return got.result().map_err(driver("cuMemcpyDtoHAsync"));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: by the caller's contract.
     let got = unsafe { sys::cuMemcpy2DAsync_v2(&form, stream.cu_stream()) };
     got.result().map_err(driver("cuMemcpy2DAsync"))
 }

@@ -1,15 +1,15 @@
-//! Rounds on a CUDA device: streams with memory of their own.
+//! Rounds on a CUDA device: streams with their own memory.
 //!
-//! Blocks that are pinned are copied by the device itself; others go through pinned memory of the slot, and so do outputs that
+//! Pinned blocks are copied by the device directly; others go through pinned memory of the slot, and so do outputs that
 //! are added to. With [`CudaTransfer::Mapped`] nothing is copied to the device: the kernel works on pinned memory, on
-//! the blocks themselves where they lie evenly spaced in it, on the slot's otherwise.
+//! the blocks themselves if they are evenly spaced there, otherwise on the slot's memory.
 
 use super::device::CudaTransfer;
 use super::kernel::{Blocks, CudaKernel};
 use super::memory::{begin_download, begin_upload, is_pinned};
 use super::slot::Slot;
 use crate::error::{Api, GpuError};
-use crate::rounds::{Copies, Course, Slots, copy_in_parallel, round_bytes};
+use crate::rounds::{Copies, RoundRun, Slots, copy_in_parallel, round_bytes};
 use crate::shape::BlockCopy;
 use cudarc::driver::sys::CUdeviceptr;
 use gabion_engine::Mode;
@@ -31,14 +31,14 @@ pub(super) fn run(
     let share = if way.staged == 0 { share } else { share.min(limits.pinned_bytes / most) };
     let unit = prepared.unit();
     let bytes = match way.in_place {
-        // One launch over everything: there is nothing to overlap with.
+        // A single launch over all bytes: there is nothing to overlap with.
         Some(_) => len,
         None => round_bytes(len, unit, prepared.blocks(), share, way.copies),
     };
     let slots =
         device.bind().and_then(|()| device.pool.take(len.div_ceil(bytes), || Slot::new(&device.context)));
-    let mut under_way = slots.map(|slots| UnderWay { kernel, slots, way });
-    let course = Course {
+    let mut in_flight = slots.map(|slots| InFlight { kernel, slots, way });
+    let course = RoundRun {
         api: Api::Cuda,
         plan: &prepared.plan,
         len,
@@ -47,20 +47,20 @@ pub(super) fn run(
         faults: device.faults.as_ref(),
         ledger: &device.ledger,
     };
-    let slots = under_way.as_mut().map(|slots| slots as &mut dyn Slots).map_err(|error| error.clone());
+    let slots = in_flight.as_mut().map(|slots| slots as &mut dyn Slots).map_err(|error| error.clone());
     course.run(slots, inputs, outputs)
 }
 
-/// How blocks get to the kernel.
+/// Transfer plan of a run.
 #[derive(Clone, Copy)]
 struct Way {
     mapped: bool,
     inputs_pinned: bool,
-    /// Outputs are copied by the device into their place.
+    /// The device copies outputs directly into the blocks.
     direct: bool,
-    /// Blocks that go through pinned memory of the slot.
+    /// Number of blocks that go through pinned memory of the slot.
     staged: usize,
-    /// Bytes from block to block, where the kernel works on the blocks themselves.
+    /// Distance of blocks in bytes, if the kernel works on the blocks themselves.
     in_place: Option<usize>,
     copies: Copies,
 }
@@ -91,7 +91,7 @@ impl Way {
             }
         };
         let direct = if mapped { in_place.is_some() } else { outputs_pinned };
-        // In the slot's memory they lie evenly spaced.
+        // In the slot's memory blocks are evenly spaced.
         let together = prepared.shape.copy(len).rows == 1
             && (!inputs_pinned || are_evenly_spaced(inputs.iter().map(|block| block.as_ptr())))
             && (!direct || are_evenly_spaced(outputs.iter().map(|block| block.as_ptr())));
@@ -100,7 +100,7 @@ impl Way {
     }
 }
 
-/// The distance between neighbours, if it is always the same; a single block fits any other's.
+/// The distance of neighbours, if it is constant; `None` for a single block.
 fn evenly_spaced(addresses: impl Iterator<Item = usize>) -> Option<usize> {
     let addresses: Vec<usize> = addresses.collect();
     let spacing = addresses.get(1)?.checked_sub(*addresses.first()?)?;
@@ -111,7 +111,8 @@ fn are_evenly_spaced(places: impl ExactSizeIterator<Item = *const u8>) -> bool {
     places.len() <= 1 || evenly_spaced(places.map(|place| place.addr())).is_some()
 }
 
-/// Begins the copies of blocks, `begin` with a block's number: a single one where they lie evenly spaced, since every copy takes a while to start.
+/// Starts the copies of blocks by calling `begin` with a block's index: a single copy if they are evenly spaced, since
+/// every copy has a start-up cost.
 fn copy_blocks(
     places: &[*mut u8],
     copy: BlockCopy,
@@ -122,43 +123,43 @@ fn copy_blocks(
     let spacing = spacing.filter(|spacing| copy.rows == 1 && (copy.width..MOST_PITCH).contains(spacing));
     let as_one =
         spacing.map(|host_pitch| BlockCopy { host_pitch, pitch: stride, rows: places.len(), ..copy });
-    // A driver may refuse blocks of several pieces of memory as one.
+    // A driver may refuse a copy that spans several allocations.
     if as_one.is_some_and(|all| begin(0, all).is_ok()) {
         return Ok(());
     }
     (0..places.len()).try_for_each(|block| begin(block, copy))
 }
 
-/// Bytes from row to row that the driver takes.
+/// Largest pitch in bytes that the driver accepts.
 const MOST_PITCH: usize = i32::MAX as usize;
 
-struct UnderWay<'a> {
+struct InFlight<'a> {
     kernel: &'a CudaKernel,
     slots: Vec<Slot>,
     way: Way,
 }
 
-impl UnderWay<'_> {
-    /// Bytes from block to block in the slot's pinned memory: the kernel's own distance where it works there.
+impl InFlight<'_> {
+    /// Distance of blocks in the slot's pinned memory: the kernel's stride if it works there.
     fn spacing(&self, len: usize) -> usize {
         if self.way.mapped { self.kernel.prepared.stride(len) } else { len }
     }
 
-    /// How blocks lie in the slot's pinned memory: as on the device where the kernel works there.
+    /// Layout of a block in the slot's pinned memory: that of the device if the kernel works there.
     fn staging(&self, len: usize) -> BlockCopy {
         let as_it_is = BlockCopy::whole(len);
         if self.way.mapped { self.kernel.prepared.shape.copy(len) } else { as_it_is }
     }
 
-    /// Launches over memory of the host that the device reaches over the bus.
+    /// Launches over host memory that the device accesses over the bus.
     fn launch_on_host(&mut self, slot: usize, blocks: Blocks, len: usize) -> Result<(), GpuError> {
-        // SAFETY: pinned memory has the same address for the device. The blocks have a stride each, in place or in the slot,
-        // and the slot is busy until it was waited for.
+        // SAFETY: pinned memory has the same address on the device. Each block has a stride, in place or in the slot,
+        // and the slot is busy until it is synchronised.
         unsafe { self.kernel.start(&self.slots[slot].stream.clone(), blocks, len) }
     }
 }
 
-impl Slots for UnderWay<'_> {
+impl Slots for InFlight<'_> {
     fn count(&self) -> usize {
         self.slots.len()
     }
@@ -198,7 +199,7 @@ impl Slots for UnderWay<'_> {
         let (copy, stride) = (prepared.shape.copy(len), prepared.stride(len));
         let (adds, spacing) = (prepared.shape.mode == Mode::Add, self.spacing(len));
         let form = self.staging(len);
-        // Where each block lies on the host: in place, or one after the other in pinned memory.
+        // Host address of each block: in place, or in pinned memory.
         let mut places: Vec<*mut u8> = Vec::with_capacity(prepared.blocks());
         if way.inputs_pinned {
             places.extend(inputs.iter().map(|block| block[part.clone()].as_ptr().cast_mut()));
@@ -227,12 +228,12 @@ impl Slots for UnderWay<'_> {
         let uploads = if adds { prepared.blocks() } else { inputs.len() };
         let (up, down) = (&places[..uploads], &places[inputs.len()..]);
         copy_blocks(up, copy, stride, |block, rows| {
-            // SAFETY: the places have `len` bytes each and the device memory `stride`, and both outlive the wait for this slot,
-            // at the latest when the slots are dropped; nobody writes to either before.
+            // SAFETY: the host blocks have `len` bytes each and the device memory `stride`, and both outlive the
+            // synchronisation of this slot, at the latest on drop; neither is written before.
             unsafe { begin_upload(&stream, on_device(block), up[block], rows) }
         })?;
         let launch = Blocks { inputs: on_device(0), outputs: on_device(inputs.len()), stride };
-        // SAFETY: each block has `stride` bytes of this slot's memory, and the slot is busy until it was waited for.
+        // SAFETY: each block has `stride` bytes of this slot's memory, and the slot is busy until it is synchronised.
         unsafe { kernel.start(&stream, launch, len)? };
         copy_blocks(down, copy, stride, |block, rows| {
             // SAFETY: as for the uploads; the outputs are borrowed mutably for the whole run.
@@ -263,11 +264,11 @@ impl Slots for UnderWay<'_> {
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         for slot in &self.slots {
-            // Whatever happened, the device is done with the blocks before they are given back. A device that cannot
-            // even be waited for does nothing any more.
+            // The device must be done with the blocks before they are released. A device that fails to synchronise does
+            // no more work.
             let _ = slot.wait();
         }
         self.kernel.device.0.pool.give_back(std::mem::take(&mut self.slots));
@@ -289,7 +290,7 @@ mod tests {
         assert_eq!(evenly_spaced([16].into_iter()), None);
     }
 
-    /// The copies that blocks at these addresses take, where a driver refuses those of several rows or does not.
+    /// The copies for blocks at these addresses, with a driver that refuses copies of several rows or not.
     fn copied(addresses: &[usize], copy: BlockCopy, refuses: bool) -> Vec<(usize, BlockCopy)> {
         let places: Vec<*mut u8> = addresses.iter().map(|&at| std::ptr::without_provenance_mut(at)).collect();
         let begun = RefCell::new(Vec::new());
@@ -312,7 +313,7 @@ mod tests {
         assert_eq!(copied(&[16, 48, 80], whole, false), [(0, one)]);
         assert_eq!(copied(&[16, 48, 80], whole, true), each);
         assert_eq!(copied(&[16, 48, 96], whole, false), each);
-        // Blocks that overlap, and rows of packets that are rows already.
+        // Overlapping blocks, and packets, which are rows already.
         assert_eq!(copied(&[16, 20, 24], whole, false), each);
         let packets = BlockCopy { width: 5, host_pitch: 5, pitch: 16, rows: 2 };
         assert_eq!(copied(&[16, 48, 80], packets, false), [(0, packets), (1, packets), (2, packets)]);

@@ -1,4 +1,4 @@
-//! Slots: streams with memory of their own, in which rounds of a run are under way.
+//! Slots: streams with their own memory, each running one round at a time.
 
 use super::driver;
 use super::memory::{DeviceMemory, PinnedMemory};
@@ -6,14 +6,14 @@ use crate::error::GpuError;
 use cudarc::driver::{CudaContext, CudaStream};
 use std::sync::Arc;
 
-/// Most memory that runs from host memory take.
+/// Memory limits of runs from host memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes on the device.
     pub device_bytes: usize,
     /// Bytes of pinned memory, for blocks that are not pinned themselves.
     pub pinned_bytes: usize,
-    /// Rounds under way at once: one is copied in while another is computed and a third copied out.
+    /// Rounds in flight: one is copied in while another is computed and a third is copied out.
     pub slots: usize,
 }
 
@@ -36,7 +36,7 @@ impl Slot {
         Ok(Slot { stream, device: None, pinned: None })
     }
 
-    /// Device memory of at least `bytes`; what there was is given back first if it is too small.
+    /// Device memory of at least `bytes`; a smaller allocation is freed first.
     pub(super) fn device(
         &mut self,
         context: &Arc<CudaContext>,
@@ -62,12 +62,12 @@ impl Slot {
         self.pinned.as_mut().ok_or(GpuError::Memory { api: crate::Api::Cuda, kind: "pinned", bytes })
     }
 
-    /// What the slot has; empty before the first round.
+    /// The slot's memory; empty before the first round.
     pub(super) fn held(&self) -> (Option<&DeviceMemory>, Option<&PinnedMemory>) {
         (self.device.as_ref(), self.pinned.as_ref())
     }
 
-    /// Waits until the stream has done everything.
+    /// Synchronises the stream.
     pub(super) fn wait(&self) -> Result<(), GpuError> {
         self.stream.synchronize().map_err(driver("cuStreamSynchronize"))
     }

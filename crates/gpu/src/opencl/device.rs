@@ -1,4 +1,4 @@
-//! Devices of all platforms, and one of them opened.
+//! OpenCL devices of all platforms: enumeration, properties, opening.
 
 use super::rounds::Slot;
 use super::{call, unavailable};
@@ -19,10 +19,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is known of a device without opening it.
+/// Properties of a device, available without opening it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenClInfo {
-    /// Its number over all platforms, from 0.
+    /// Its index over all platforms, from 0.
     pub index: usize,
     /// Its name.
     pub name: String,
@@ -41,7 +41,7 @@ pub struct OpenClInfo {
 /// All devices of all platforms.
 ///
 /// # Errors
-/// [`GpuError::Unavailable`] where there is no library, no platform or no device.
+/// [`GpuError::Unavailable`] if there is no library, no platform or no device.
 pub fn devices() -> Result<Vec<OpenClInfo>, GpuError> {
     Ok(ids()?.into_iter().map(|(info, _)| info).collect())
 }
@@ -54,7 +54,7 @@ fn ids() -> Result<Vec<(OpenClInfo, cl_device_id)>, GpuError> {
     let mut found = Vec::new();
     for platform in platforms {
         let name = platform.name().map_err(call("clGetPlatformInfo"))?;
-        // A platform without devices answers with an error; others may have some.
+        // A platform without devices returns an error; others may have some.
         for id in platform.get_devices(CL_DEVICE_TYPE_ALL).unwrap_or_default() {
             let info = info(found.len(), &name, &Device::new(id)).map_err(call("clGetDeviceInfo"))?;
             found.push((info, id));
@@ -83,32 +83,32 @@ fn info(index: usize, platform: &str, device: &Device) -> opencl3::Result<OpenCl
     })
 }
 
-/// How a device is used.
+/// Options of a device.
 #[derive(Debug, Clone)]
 pub struct OpenClOptions {
-    /// Most bytes on the device at once, for all blocks of a round.
+    /// Limit of device memory in bytes, for all rounds in flight.
     pub device_bytes: usize,
-    /// Rounds under way at once.
+    /// Rounds in flight.
     pub slots: usize,
-    /// Where compiled kernels are kept from run to run; nowhere if `None`.
+    /// Directory for compiled kernels; `None` disables the disk cache.
     pub cache: Option<PathBuf>,
-    /// What the device's compiler is told, for example `-cl-opt-disable`.
+    /// Options of the device's compiler, for example `-cl-opt-disable`.
     pub build: String,
-    /// Whether the CPU does what the device fails at.
+    /// True if the CPU may take over failed work.
     pub takeover: Takeover,
-    /// How blocks get to the device.
+    /// Transfer method of blocks.
     pub transfer: OpenClTransfer,
-    /// Where the device is made to fail, for tests.
+    /// Injected faults, for tests.
     pub faults: Option<Arc<Faults>>,
 }
 
-/// How blocks of host memory get to the device and back.
+/// Transfer of blocks between host memory and the device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum OpenClTransfer {
-    /// By copies into buffers, in rounds that overlap.
+    /// Copies into buffers, in overlapping rounds.
     #[default]
     Copies,
-    /// Through coarse-grained shared virtual memory, which host and device map in turn.
+    /// Coarse-grained shared virtual memory, mapped by host and device alternately.
     SharedMemory,
 }
 
@@ -131,7 +131,7 @@ impl Default for OpenClOptions {
 pub struct OpenClDevice(pub(super) Arc<Opened>);
 
 pub(super) struct Opened {
-    /// Before the context, which its memory belongs to: fields are dropped in this order.
+    /// Declared before the context that owns its memory: fields are dropped in this order.
     pub(super) pool: Pool<Slot>,
     pub(super) info: OpenClInfo,
     pub(super) id: Id,
@@ -142,11 +142,11 @@ pub(super) struct Opened {
     launches: AtomicU64,
 }
 
-/// The name that OpenCL has for a device.
+/// OpenCL's handle of a device.
 #[derive(Clone, Copy)]
 pub(super) struct Id(pub(super) cl_device_id);
 
-// SAFETY: the value is a name; the object behind it belongs to the platform and may be used by every thread.
+// SAFETY: the value is a handle; its object belongs to the platform and may be used by every thread.
 unsafe impl Send for Id {}
 // SAFETY: as above.
 unsafe impl Sync for Id {}
@@ -181,28 +181,28 @@ impl OpenClDevice {
         })))
     }
 
-    /// What it is.
+    /// Its properties.
     pub fn info(&self) -> &OpenClInfo {
         &self.0.info
     }
 
-    /// Kernels launched so far: whatever is computed here shows in this number.
+    /// Number of kernel launches; every computation on the device is counted.
     pub fn launches(&self) -> u64 {
         self.0.launches.load(Ordering::Relaxed)
     }
 
-    /// What the CPU did in its place; nothing unless [`OpenClOptions::takeover`] allows it.
+    /// Work that the CPU took over; `None` unless [`OpenClOptions::takeover`] allows it.
     pub fn taken_over(&self) -> Option<TakenOver> {
         self.0.ledger.taken()
     }
 
-    /// Kernels compiled so far, and kernels taken from the disk.
+    /// Numbers of kernels compiled and loaded from disk.
     pub fn compiled(&self) -> (u64, u64) {
         self.0.cache.counts()
     }
 }
 
-/// Devices before OpenCL 2.0 do not know the question.
+/// Devices before OpenCL 2.0 reject the query.
 fn check_shared_memory(device: &Device) -> Result<(), GpuError> {
     let refused =
         |reason: String| GpuError::Transfer { api: Api::OpenCl, transfer: "shared virtual memory", reason };
@@ -218,7 +218,7 @@ impl Opened {
         self.launches.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The program of a text: from memory, from the disk, or compiled.
+    /// The program of a text: from memory, from disk, or compiled.
     pub(super) fn program(&self, text: &str) -> Result<Arc<Program>, GpuError> {
         self.options.faults.as_ref().map_or(Ok(()), |faults| faults.check(Step::Compile, Api::OpenCl))?;
         let load = |binary: Vec<u8>| self.load(&binary).ok().map(Arc::new);
@@ -233,13 +233,13 @@ impl Opened {
             let log = program.get_build_log(self.id.0).unwrap_or_default();
             failed(format!("clBuildProgram: {error}"), log)
         })?;
-        // One device, one binary; a driver that gives none is asked to compile again next time.
+        // One binary per device; without one, the program is compiled again next time.
         let binary = program.get_binaries().ok().and_then(|mut binaries| binaries.pop());
         Ok((Arc::new(program), binary))
     }
 
     fn load(&self, binary: &[u8]) -> opencl3::Result<Program> {
-        // SAFETY: the device is the context's; a binary that is not its own is refused.
+        // SAFETY: the device belongs to the context; a foreign binary is refused.
         let mut program = unsafe { Program::create_from_binary(&self.context, &[self.id.0], &[binary])? };
         program.build(&[self.id.0], &self.options.build)?;
         Ok(program)
@@ -250,9 +250,9 @@ impl Opened {
 mod tests {
     use super::*;
 
-    /// A machine without OpenCL says so; one that has it lists what it has.
+    /// A machine without OpenCL reports that; a machine with it lists its devices.
     #[test]
-    fn absence_is_an_answer() {
+    fn a_missing_library_is_reported() {
         match devices() {
             Ok(found) => assert!(found.iter().all(|device| device.units > 0)),
             Err(GpuError::Unavailable { api: Api::OpenCl, reason }) => assert!(!reason.is_empty()),

@@ -1,4 +1,4 @@
-//! Plans as kernels of an OpenCL device.
+//! Kernels of plans on an OpenCL device.
 
 use super::device::OpenClDevice;
 use super::memory::SharedMemory;
@@ -21,13 +21,13 @@ use opencl3::program::Program;
 use opencl3::types::cl_mem;
 use std::sync::Arc;
 
-/// Threads of a block, which every device allows.
+/// Threads per block, supported by every device.
 const THREADS: usize = 128;
 
-/// Rows of outputs of which a thread can hold two words each.
+/// Maximum rows of outputs for two words per thread.
 const MOST_ROWS_OF_TWO: usize = 32;
 
-/// A device that compiles plans.
+/// Back end that compiles plans for an OpenCL device.
 pub struct OpenClBackend {
     device: OpenClDevice,
     how: How,
@@ -41,13 +41,13 @@ enum How {
 }
 
 impl OpenClBackend {
-    /// Plans run on `device` as additions of rows of bits, in the form that `choice` says.
+    /// A back end for `device` that adds bit rows, with the given choice of forms.
     pub fn new(device: OpenClDevice, choice: Choice) -> OpenClBackend {
         let name = format!("opencl{}{}", device.info().index, choice.suffix());
         OpenClBackend { device, how: How::ByRows(choice), name }
     }
 
-    /// Plans run on `device` as products of symbols. Those that the method cannot do are refused.
+    /// A back end for `device` that multiplies symbols. Unsupported plans are refused.
     pub fn by_method(device: OpenClDevice, variant: Variant) -> OpenClBackend {
         let name = format!("opencl{}{}", device.info().index, variant.suffix());
         OpenClBackend { device, how: How::BySymbols(variant), name }
@@ -58,10 +58,10 @@ impl OpenClBackend {
         &self.device
     }
 
-    /// Compiles a plan, as [`Backend::compile`] does, into a kernel that shows more of itself.
+    /// Compiles a plan as [`Backend::compile`] does, but returns the concrete kernel type.
     ///
     /// # Errors
-    /// What the device's compiler says.
+    /// Errors of the device's compiler.
     pub fn kernel(&self, plan: &Plan) -> Result<OpenClKernel, GpuError> {
         match self.how {
             How::BySymbols(variant) => OpenClKernel::by_method(&self.device, plan, variant),
@@ -99,19 +99,19 @@ pub struct OpenClKernel {
     data: Option<Buffer<u32>>,
 }
 
-/// Where the blocks of one launch lie.
+/// Memory of the blocks of one launch.
 pub(super) enum Blocks<'a> {
-    /// In two buffers, inputs and outputs.
+    /// Two buffers, inputs and outputs.
     Buffers(&'a Buffer<u8>, &'a Buffer<u8>),
-    /// In shared memory, outputs from a byte of it on.
+    /// Shared memory, with the offset of the outputs.
     Shared(&'a SharedMemory, usize),
 }
 
 impl OpenClKernel {
-    /// The plan's own kernel, cut as `tuning` says or as the cost model does.
+    /// The plan's own kernel, with the given `tuning` or that of the cost model.
     ///
     /// # Errors
-    /// A plan too large to be unrolled; what the device's compiler says.
+    /// A plan too large to be unrolled; errors of the device's compiler.
     pub fn specialised(
         device: &OpenClDevice,
         plan: &Plan,
@@ -120,7 +120,7 @@ impl OpenClKernel {
         let model = || {
             let shape = Shape::of(plan);
             let tuning = Tuning { threads: THREADS, staged: 0, ..Tuning::of(&shape) };
-            // OpenCL compilers keep fewer registers for a thread: two words of many rows went to memory, at a thirtieth of
+            // OpenCL compilers use fewer registers per thread: two words of many rows were spilled, at a thirtieth of
             // the speed.
             if shape.outputs * shape.w > MOST_ROWS_OF_TWO { Tuning { lanes: 1, ..tuning } } else { tuning }
         };
@@ -128,10 +128,10 @@ impl OpenClKernel {
         OpenClKernel::new(device, Written::specialised(Dialect::OpenCl, plan, &tuning)?)
     }
 
-    /// The kernel of all plans, with this plan's matrix as data.
+    /// The generic kernel, with this plan's matrix as data.
     ///
     /// # Errors
-    /// What the device's compiler says.
+    /// Errors of the device's compiler.
     pub fn generic(device: &OpenClDevice, plan: &Plan) -> Result<OpenClKernel, GpuError> {
         OpenClKernel::new(device, Written::generic(Dialect::OpenCl, plan)?)
     }
@@ -139,7 +139,7 @@ impl OpenClKernel {
     /// A kernel that multiplies symbols.
     ///
     /// # Errors
-    /// A plan that the method cannot do; what the device's compiler says.
+    /// A plan that the method does not support; errors of the device's compiler.
     pub fn by_method(device: &OpenClDevice, plan: &Plan, variant: Variant) -> Result<OpenClKernel, GpuError> {
         OpenClKernel::new(device, Written::by_method(plan, variant)?)
     }
@@ -147,7 +147,7 @@ impl OpenClKernel {
     fn new(device: &OpenClDevice, written: Written) -> Result<OpenClKernel, GpuError> {
         let program = device.0.program(&written.text)?;
         let upload = |mut data: Vec<u32>| {
-            // An empty buffer is none.
+            // Empty buffers are not allowed.
             data.resize(data.len().max(1), 0);
             let flags = CL_MEM_READ_ONLY | CL_MEM_COPY_HOST_PTR;
             // SAFETY: the words are copied by the call.
@@ -159,15 +159,15 @@ impl OpenClKernel {
         Ok(OpenClKernel { device: device.clone(), prepared: written.prepared, program, data })
     }
 
-    /// A kernel with its matrix as data that is not yet fast.
+    /// An unoptimised kernel of the given stage, with its matrix as data.
     ///
     /// # Errors
-    /// A plan that has none; what the device's compiler says.
+    /// A plan without such a kernel; errors of the device's compiler.
     pub fn at_stage(device: &OpenClDevice, plan: &Plan, stage: Stage) -> Result<OpenClKernel, GpuError> {
         OpenClKernel::new(device, Written::at_stage(Dialect::OpenCl, plan, stage)?)
     }
 
-    /// How it uses the plan's matrix.
+    /// Its form.
     pub fn form(&self) -> Form {
         self.prepared.form
     }
@@ -175,7 +175,7 @@ impl OpenClKernel {
     /// The kernel of this form.
     ///
     /// # Errors
-    /// [`Form::Products`], which OpenCL has not; what the device's compiler says.
+    /// [`Form::Products`], which OpenCL does not support; errors of the device's compiler.
     pub fn of_form(device: &OpenClDevice, plan: &Plan, form: Form) -> Result<OpenClKernel, GpuError> {
         match form {
             Form::Specialised => OpenClKernel::specialised(device, plan, None),
@@ -190,7 +190,7 @@ impl OpenClKernel {
     /// Starts the kernel over blocks of `len` bytes, `stride` bytes apart.
     ///
     /// # Safety
-    /// There is memory for all blocks, and nothing else writes them or reads the outputs until the queue has finished.
+    /// The memory holds all blocks, and nothing else writes them or reads the outputs until the queue has finished.
     pub(super) unsafe fn start(
         &self,
         queue: &CommandQueue,
@@ -200,13 +200,13 @@ impl OpenClKernel {
     ) -> Result<Event, GpuError> {
         let (total, grid) = self.prepared.grid(len)?;
         let threads = self.prepared.launch.threads;
-        // A kernel object holds its parameters, so every launch has one of its own.
+        // A kernel object stores its parameters, so every launch creates its own.
         let kernel = opencl3::kernel::Kernel::create(&self.program, crate::source::ENTRY);
         let kernel = kernel.map_err(call("clCreateKernel"))?;
         let set = call("clSetKernelArg");
         let shape = &self.prepared.shape;
         let stride = stride as u64;
-        // SAFETY: these are the parameters of the kernel's head, in its order and sizes.
+        // SAFETY: the parameters match the kernel's signature.
         unsafe {
             match blocks {
                 Blocks::Buffers(inputs, outputs) => {
@@ -229,7 +229,7 @@ impl OpenClKernel {
             }
         }
         let (global, local) = ([grid[0] * threads, grid[1]], [threads, 1]);
-        // SAFETY: the sizes are those the kernel was written for; the memory is the caller's promise.
+        // SAFETY: the sizes are those of the kernel; the caller guarantees the memory.
         let started = unsafe {
             queue.enqueue_nd_range_kernel(
                 kernel.get(),

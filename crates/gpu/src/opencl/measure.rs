@@ -1,4 +1,4 @@
-//! What an OpenCL device can do, by the device's own clock.
+//! Measurements on an OpenCL device by its own clock.
 
 use super::call;
 use super::device::OpenClDevice;
@@ -13,31 +13,31 @@ use crate::source::method::Variant;
 use crate::source::stages::Stage;
 use crate::tuning::Tuning;
 use gabion_engine::Plan;
-use gabion_engine::conformance::Random;
+use gabion_engine::conformance::TestRng;
 use opencl3::command_queue::{CL_QUEUE_PROFILING_ENABLE, CommandQueue};
 use opencl3::event::Event;
 use opencl3::memory::Buffer;
 use std::time::Instant;
 
-/// Random blocks on the device, and room for results.
+/// Random blocks on the device, with memory for results.
 pub struct BufferBlocks {
     inputs: Buffer<u8>,
     outputs: Buffer<u8>,
     queue: CommandQueue,
     stride: usize,
     len: usize,
-    /// Blocks that there is room for.
+    /// Capacity in blocks (inputs, outputs).
     room: (usize, usize),
 }
 
-/// Random bytes that fill device memory, over and over: a prime number of words, so that no two blocks are alike.
+/// Length of the repeated random pattern in device memory: a prime number of words, so that no two blocks are equal.
 const PATTERN: usize = 8 * 4_194_301;
 
 const fn flat(bytes: usize) -> BlockCopy {
     BlockCopy::whole(bytes)
 }
 
-/// Seconds of each of `passes` commands by the device's clock, after one that does not count.
+/// Seconds of each of `passes` commands by the device's clock, after a warm-up command.
 fn timed(
     queue: &CommandQueue,
     passes: usize,
@@ -59,7 +59,7 @@ fn timed(
     Ok(Rates::of(seconds))
 }
 
-/// The same by the host's clock, for what is more than one command.
+/// The same by the host's clock, for sequences of commands.
 fn timed_by_host(passes: usize, work: impl Fn() -> Result<(), GpuError>) -> Result<Rates, GpuError> {
     work()?;
     let once = |_| {
@@ -72,10 +72,10 @@ fn timed_by_host(passes: usize, work: impl Fn() -> Result<(), GpuError>) -> Resu
 
 fn fill(queue: &CommandQueue, to: &Buffer<u8>, bytes: usize, seed: u64) -> Result<(), GpuError> {
     let mut pattern = vec![0; PATTERN.min(bytes)];
-    Random(seed).fill(&mut pattern);
+    TestRng(seed).fill(&mut pattern);
     for at in (0..bytes).step_by(PATTERN) {
         let piece = &pattern[..pattern.len().min(bytes - at)];
-        // SAFETY: the buffer has `bytes` bytes, and the pattern lives until the wait.
+        // SAFETY: the buffer has `bytes` bytes, and the pattern lives until the synchronisation.
         unsafe { begin_upload(queue, to, at, piece, flat(piece.len()))? };
     }
     queue.finish().map_err(super::memory("clFinish", bytes))
@@ -132,7 +132,7 @@ impl Measured for OpenClDevice {
         fill(&queue, &to, bytes, 2)?;
         let to = std::cell::RefCell::new(&mut to);
         timed(&queue, passes, || {
-            // SAFETY: both buffers have the bytes and outlive the wait.
+            // SAFETY: both buffers are large enough and outlive the synchronisation.
             let copied =
                 unsafe { queue.enqueue_copy_buffer(&from, &mut **to.borrow_mut(), 0, 0, bytes, &[]) };
             copied.map_err(super::memory("clEnqueueCopyBuffer", bytes))
@@ -143,10 +143,10 @@ impl Measured for OpenClDevice {
         let memory = buffer(&self.0.context, bytes)?;
         let queue = queue(&self.0, 0)?;
         let mut host = vec![0; bytes];
-        Random(9).fill(&mut host);
+        TestRng(9).fill(&mut host);
         let done = || queue.finish().map_err(super::memory("clFinish", bytes));
         let up = timed_by_host(passes, || {
-            // SAFETY: both sides have the bytes and outlive the wait.
+            // SAFETY: both sides are large enough and outlive the synchronisation.
             unsafe { begin_upload(&queue, &memory, 0, &host, flat(bytes))? };
             done()
         })?;
@@ -164,10 +164,10 @@ impl Measured for OpenClDevice {
         let (to, from) = (buffer(&self.0.context, inward)?, buffer(&self.0.context, outward)?);
         let (up, down) = (queue(&self.0, 0)?, queue(&self.0, 0)?);
         let mut host = vec![0; inward];
-        Random(10).fill(&mut host);
+        TestRng(10).fill(&mut host);
         let place = std::cell::RefCell::new(vec![0; outward]);
         timed_by_host(passes, || {
-            // SAFETY: all four have the bytes and outlive the waits.
+            // SAFETY: all four are large enough and outlive the synchronisations.
             unsafe {
                 begin_upload(&up, &to, 0, &host, flat(inward))?;
                 begin_download(&down, &mut place.borrow_mut(), &from, 0, flat(outward))?;
@@ -186,7 +186,7 @@ impl Measured for OpenClDevice {
 impl OpenClKernel {
     fn start_on(&self, blocks: &BufferBlocks) -> Result<Event, GpuError> {
         let places = Blocks::Buffers(&blocks.inputs, &blocks.outputs);
-        // SAFETY: there is room for this kernel's blocks at this stride, as was asserted, and whoever calls waits.
+        // SAFETY: the memory holds this kernel's blocks at this stride, as asserted, and the caller synchronises.
         unsafe { self.start(&blocks.queue, places, blocks.stride, blocks.len) }
     }
 
@@ -231,7 +231,7 @@ impl MeasuredKernel for OpenClKernel {
                 Some(output) => (&blocks.outputs, output),
                 None => (&blocks.inputs, block),
             };
-            // SAFETY: both sides have the bytes and live until the wait; the queue works in order.
+            // SAFETY: both sides are large enough and live until the synchronisation; the queue is in order.
             unsafe {
                 begin_download(&blocks.queue, &mut read, from, block * blocks.stride + at, flat(bytes))?
             };

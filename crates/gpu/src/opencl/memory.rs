@@ -1,4 +1,4 @@
-//! Memory of an OpenCL device, copies to and from it, and memory that it shares with the host.
+//! Memory of an OpenCL device, copies to and from it, and shared virtual memory.
 
 use super::device::Opened;
 use super::{call, memory};
@@ -14,9 +14,9 @@ use opencl3::event::Event;
 use opencl3::memory::{Buffer, CL_MAP_READ, CL_MAP_WRITE, CL_MEM_READ_WRITE, ClMem, svm_alloc, svm_free};
 use opencl3::types::{CL_BLOCKING, CL_NON_BLOCKING, cl_context, cl_event, cl_int};
 
-/// A queue that works in order. OpenCL 1.2 has no other call for this.
+/// An in-order queue, with the only call of OpenCL 1.2 for it.
 pub(super) fn queue(opened: &Opened, properties: u64) -> Result<CommandQueue, GpuError> {
-    // SAFETY: the device is the context's.
+    // SAFETY: the device belongs to the context.
     let queue = unsafe { CommandQueue::create(&opened.context, opened.id.0, properties) };
     queue.map_err(call("clCreateCommandQueue"))
 }
@@ -33,20 +33,20 @@ fn begun(name: &'static str, bytes: usize) -> impl Fn(cl_int) -> GpuError {
     move |code| memory(name, bytes)(ClError(code))
 }
 
-/// The event of a command that nobody waits for.
+/// Releases the event of a command without waiting for it.
 fn drop_event(event: cl_event) {
     drop(Event::new(event));
 }
 
-/// Where a copy of several rows begins on the device, on the host, and its size. Blocks begin at whole rows.
+/// Origins on device and host and the region of a copy of several rows. Blocks start at whole rows.
 fn rectangle(at: usize, copy: BlockCopy) -> ([usize; 3], [usize; 3], [usize; 3]) {
     ([0, at / copy.pitch, 0], [0; 3], [copy.width, copy.rows, 1])
 }
 
-/// Begins a copy to the device.
+/// Starts a copy to the device.
 ///
 /// # Safety
-/// The buffer has the bytes of `copy` from `at` on; `from` lives until the queue has finished.
+/// The buffer is large enough for `copy` at offset `at`; `from` lives until the queue has finished.
 pub(super) unsafe fn begin_upload(
     queue: &CommandQueue,
     to: &Buffer<u8>,
@@ -58,7 +58,7 @@ pub(super) unsafe fn begin_upload(
     let address = from.as_ptr().cast_mut().cast();
     let nothing = std::ptr::null();
     if copy.rows == 1 {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         let sent =
             unsafe { enqueue_write_buffer(queue, to, CL_NON_BLOCKING, at, copy.width, address, 0, nothing) };
         return sent.map(drop_event).map_err(begun("clEnqueueWriteBuffer", bytes));
@@ -87,10 +87,10 @@ pub(super) unsafe fn begin_upload(
     sent.map(drop_event).map_err(begun("clEnqueueWriteBufferRect", bytes))
 }
 
-/// Begins a copy from the device.
+/// Starts a copy from the device.
 ///
 /// # Safety
-/// As for [`begin_upload`], and nobody looks at `to` until the queue has finished.
+/// As for [`begin_upload`], and `to` is not accessed until the queue has finished.
 pub(super) unsafe fn begin_download(
     queue: &CommandQueue,
     to: &mut [u8],
@@ -102,7 +102,7 @@ pub(super) unsafe fn begin_download(
     let address = to.as_mut_ptr().cast();
     let nothing = std::ptr::null();
     if copy.rows == 1 {
-        // SAFETY: the caller's promise.
+        // SAFETY: by the caller's contract.
         let sent =
             unsafe { enqueue_read_buffer(queue, from, CL_NON_BLOCKING, at, copy.width, address, 0, nothing) };
         return sent.map(drop_event).map_err(begun("clEnqueueReadBuffer", bytes));
@@ -131,22 +131,22 @@ pub(super) unsafe fn begin_download(
     sent.map(drop_event).map_err(begun("clEnqueueReadBufferRect", bytes))
 }
 
-/// Coarse-grained shared virtual memory: host and device have it in turn.
+/// Coarse-grained shared virtual memory, used by host and device alternately.
 pub(super) struct SharedMemory {
-    /// Outlives it: memory lies in the device's own pool, or with somebody who has the device.
+    /// Outlives this value, which is owned by the device's pool or by a holder of the device.
     context: cl_context,
     address: *mut u8,
     bytes: usize,
 }
 
-// SAFETY: the memory belongs to this value alone, as that of a Vec does, and contexts may be used by every thread.
+// SAFETY: the memory belongs to this value alone, like that of a Vec, and contexts may be used by every thread.
 unsafe impl Send for SharedMemory {}
 
 impl SharedMemory {
     pub(super) fn new(opened: &Opened, bytes: usize) -> Result<SharedMemory, GpuError> {
         let bytes = bytes.max(1);
-        // SAFETY: the device was asked whether it has such memory when it was opened; what is allocated is freed once, on
-        // drop. 0 is the largest alignment of the device's types.
+        // SAFETY: support was checked when the device was opened; the allocation is freed once, on drop. Alignment 0
+        // selects the default.
         let address = unsafe { svm_alloc(opened.context.get(), CL_MEM_READ_WRITE, bytes, 0) };
         let address =
             address.map_err(|_| GpuError::Memory { api: Api::OpenCl, kind: "shared", bytes })?.cast();
@@ -163,10 +163,10 @@ impl SharedMemory {
         self.address.wrapping_add(offset)
     }
 
-    /// Gives all of it to the host once the queue has done what it was told.
+    /// Maps all of it for the host after the queued commands.
     pub(super) fn map(&mut self, queue: &CommandQueue) -> Result<&mut [u8], GpuError> {
         let flags = CL_MAP_READ | CL_MAP_WRITE;
-        // SAFETY: the memory was allocated for this context; the call returns when the host has it.
+        // SAFETY: the memory was allocated for this context; the call is blocking.
         let mapped = unsafe {
             enqueue_svm_map(
                 queue.get(),
@@ -179,12 +179,11 @@ impl SharedMemory {
             )
         };
         mapped.map(drop_event).map_err(begun("clEnqueueSVMMap", self.bytes))?;
-        // SAFETY: `bytes` bytes were allocated, are mapped, and nobody else has them. Their contents are whatever was written;
-        // any byte is a valid one.
+        // SAFETY: `bytes` bytes were allocated, are mapped and borrowed exclusively. Every value of a byte is valid.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.address, self.bytes) })
     }
 
-    /// Gives it back to the device, for the queue's next commands.
+    /// Unmaps it for the next commands of the queue.
     pub(super) fn unmap(&mut self, queue: &CommandQueue) -> Result<(), GpuError> {
         // SAFETY: the memory was allocated for this context.
         let unmapped = unsafe { enqueue_svm_unmap(queue.get(), self.address.cast(), 0, std::ptr::null()) };
@@ -194,8 +193,8 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: allocated by `new` for this context, which still is; freed here and nowhere else. Whoever used it has waited
-        // for its queue.
+        // SAFETY: allocated by `new` for this context, which is still alive; freed only here. All users have finished
+        // their queues.
         let _ = unsafe { svm_free(self.context, self.address.cast()) };
     }
 }

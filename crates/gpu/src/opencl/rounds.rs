@@ -1,14 +1,14 @@
-//! Rounds on an OpenCL device, each in a queue of its own, so that copies and kernels of different rounds can overlap.
+//! Rounds on an OpenCL device, each in its own queue, so that copies and kernels of different rounds overlap.
 //!
-//! Outputs that are added to come back into memory of the slot. With [`OpenClTransfer::SharedMemory`] there are no copies between
-//! host and device: blocks are put into memory that both have in turn.
+//! Outputs that are added to are read back into memory of the slot. With [`OpenClTransfer::SharedMemory`] blocks are
+//! copied into memory that host and device use alternately.
 
 use super::call;
 use super::device::OpenClTransfer;
 use super::kernel::{Blocks, OpenClKernel};
 use super::memory::{SharedMemory, begin_download, begin_upload, buffer, queue};
 use crate::error::{Api, GpuError};
-use crate::rounds::{Copies, Course, Slots, copy_in_parallel, round_bytes};
+use crate::rounds::{Copies, RoundRun, Slots, copy_in_parallel, round_bytes};
 use gabion_engine::Mode;
 use opencl3::command_queue::CommandQueue;
 use opencl3::memory::Buffer;
@@ -28,8 +28,8 @@ pub(super) fn run(
     let bytes =
         round_bytes(len, unit, prepared.blocks(), opened.options.device_bytes / most, Copies::OnePerBlock);
     let slots = opened.pool.take(len.div_ceil(bytes), || Ok(Slot { queue: queue(opened, 0)?, memory: None }));
-    let mut under_way = slots.map(|slots| UnderWay { kernel, slots });
-    let course = Course {
+    let mut in_flight = slots.map(|slots| InFlight { kernel, slots });
+    let course = RoundRun {
         api: Api::OpenCl,
         plan: &prepared.plan,
         len,
@@ -38,16 +38,16 @@ pub(super) fn run(
         faults: opened.options.faults.as_ref(),
         ledger: &opened.ledger,
     };
-    let slots = under_way.as_mut().map(|slots| slots as &mut dyn Slots).map_err(|error| error.clone());
+    let slots = in_flight.as_mut().map(|slots| slots as &mut dyn Slots).map_err(|error| error.clone());
     course.run(slots, inputs, outputs)
 }
 
-struct UnderWay<'a> {
+struct InFlight<'a> {
     kernel: &'a OpenClKernel,
     slots: Vec<Slot>,
 }
 
-/// A queue and the memory of its rounds.
+/// A queue and the memory of its round.
 pub(super) struct Slot {
     queue: CommandQueue,
     /// None before the first round.
@@ -58,16 +58,16 @@ enum Memory {
     Buffers {
         inputs: Buffer<u8>,
         outputs: Buffer<u8>,
-        /// Bytes of both.
+        /// Bytes of inputs and outputs.
         bytes: (usize, usize),
-        /// Results that are added to what is there, before they are right.
+        /// Results before they are added to the outputs.
         results: Vec<u8>,
     },
     Shared(SharedMemory),
 }
 
 impl Memory {
-    /// Whether there is room for so many bytes of inputs, outputs and results.
+    /// True if the memory is large enough for these inputs, outputs and results.
     fn holds(&self, inputs: usize, outputs: usize, own: usize) -> bool {
         match self {
             Memory::Buffers { bytes, results, .. } => {
@@ -78,13 +78,13 @@ impl Memory {
     }
 }
 
-impl UnderWay<'_> {
+impl InFlight<'_> {
     fn adds(&self) -> bool {
         self.kernel.prepared.shape.mode == Mode::Add
     }
 }
 
-impl Slots for UnderWay<'_> {
+impl Slots for InFlight<'_> {
     fn count(&self) -> usize {
         self.slots.len()
     }
@@ -98,7 +98,7 @@ impl Slots for UnderWay<'_> {
         if slot.memory.as_ref().is_some_and(|memory| memory.holds(inputs, outputs, own)) {
             return Ok(());
         }
-        // What there was is given back first.
+        // The previous memory is freed first.
         slot.memory = None;
         slot.memory = Some(match opened.options.transfer {
             OpenClTransfer::Copies => Memory::Buffers {
@@ -134,14 +134,14 @@ impl Slots for UnderWay<'_> {
                 copy_in_parallel(pairs.flat_map(|(to, from)| copy.spread(to, from)).collect());
                 memory.unmap(queue)?;
                 let blocks = Blocks::Shared(memory, inputs.len() * stride);
-                // SAFETY: the memory has a stride for every block, the device has it since the host gave it back, and the
-                // slot is waited for before it is used again or dropped.
+                // SAFETY: the memory has a stride for every block, it is unmapped from the host, and the slot is
+                // synchronised before it is reused or dropped.
                 unsafe { kernel.start(queue, blocks, stride, len)? };
             }
             Memory::Buffers { inputs: to_inputs, outputs: to_outputs, results, .. } => {
                 for (block, input) in inputs.iter().enumerate() {
-                    // SAFETY: the buffer has a stride for every block; the host's bytes live until this slot was waited
-                    // for, at the latest when it is dropped.
+                    // SAFETY: the buffer has a stride for every block; the host's bytes live until this slot is
+                    // synchronised, at the latest on drop.
                     unsafe { begin_upload(queue, to_inputs, block * stride, &input[part.clone()], copy)? };
                 }
                 for (block, output) in outputs.iter().enumerate().filter(|_| adds) {
@@ -149,14 +149,14 @@ impl Slots for UnderWay<'_> {
                     unsafe { begin_upload(queue, to_outputs, block * stride, &output[part.clone()], copy)? };
                 }
                 let blocks = Blocks::Buffers(to_inputs, to_outputs);
-                // SAFETY: the buffers have a stride for every block, and the queue works in order.
+                // SAFETY: the buffers have a stride for every block, and the queue is in order.
                 unsafe { kernel.start(queue, blocks, stride, len)? };
                 let count = outputs.len();
                 let own = results.chunks_mut(len).filter(|_| adds);
                 let direct = outputs.iter_mut().map(|block| &mut block[part.clone()]).filter(|_| !adds);
                 for (block, place) in own.chain(direct).take(count).enumerate() {
-                    // SAFETY: as for the uploads; nobody looks at the outputs, or at the slot's own memory, before the
-                    // slot was waited for.
+                    // SAFETY: as for the uploads; the outputs and the slot's own memory are not accessed before the
+                    // slot is synchronised.
                     unsafe { begin_download(queue, place, to_outputs, block * stride, copy)? };
                 }
             }
@@ -183,7 +183,7 @@ impl Slots for UnderWay<'_> {
             Memory::Shared(memory) => {
                 let pairs = places.zip(memory.map(queue)?.chunks(stride).skip(inputs));
                 copy_in_parallel(pairs.flat_map(|(to, from)| copy.gather(to, from)).collect());
-                // The results are out; what cannot be given back is an error when the slot is used again.
+                // The results are copied; a failed unmap causes an error when the slot is reused.
                 let _ = memory.unmap(queue);
             }
             Memory::Buffers { results, .. } if adds => {
@@ -195,16 +195,16 @@ impl Slots for UnderWay<'_> {
     }
 }
 
-/// Rounds begin after `make_room`, so nobody hears this.
+/// Not reachable: rounds start after `make_room`.
 fn no_memory() -> GpuError {
     GpuError::Memory { api: Api::OpenCl, kind: "device", bytes: 0 }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         for slot in &self.slots {
-            // Whatever happened, the device is done with the blocks before they are given back. A device that cannot
-            // even be waited for does nothing any more.
+            // The device must be done with the blocks before they are released. A device that fails to synchronise does
+            // no more work.
             let _ = slot.queue.finish();
         }
         self.kernel.device.0.pool.give_back(std::mem::take(&mut self.slots));

@@ -1,12 +1,12 @@
-//! Copies between pieces of host memory, by several threads where they are long.
+//! Copies within host memory, on several threads if they are long.
 
-/// Bytes from which a copy is worth more than one thread.
+/// Minimum bytes for a parallel copy.
 const PARALLEL: usize = 4 << 20;
 
-/// Most threads for a copy: memory has no more to give.
+/// Maximum threads of a copy: more do not increase the memory bandwidth.
 const COPY_THREADS: usize = 8;
 
-/// Copies every source to the slice beside it, of the same length.
+/// Copies every source to its target of the same length.
 pub(crate) fn copy_in_parallel(copies: Vec<(&mut [u8], &[u8])>) {
     let total: usize = copies.iter().map(|(_, from)| from.len()).sum();
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get()).min(COPY_THREADS);
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_is_copied_by_someone() {
+    fn every_byte_is_copied() {
         let lengths = [3 << 20, 1, 0, (2 << 20) + 7, 5];
         let from: Vec<Vec<u8>> = lengths
             .iter()

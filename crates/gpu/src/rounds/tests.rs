@@ -1,9 +1,9 @@
-//! Runs over a device made of host memory, which can be made to fail at every step.
+//! Runs over a simulated device in host memory that can fail at every step.
 
 use super::*;
 use crate::faults::Fault;
 use crate::takeover::Takeover;
-use gabion_engine::conformance::Random;
+use gabion_engine::conformance::TestRng;
 use gabion_engine::kernel::{Backend, Kernel, Reference};
 use gabion_engine::{Code, Mode};
 
@@ -31,7 +31,7 @@ fn rounds_grow_and_shrink_again() {
     let mega = 1 << 20;
     let long = parts(100 * mega, 2 * mega, 4096);
     let largest = long.iter().position(|&part| part == 2 * mega).unwrap();
-    // The next one comes in while the one before goes out.
+    // A round is copied in while the previous one is copied out.
     assert!(
         long[..=largest].windows(2).all(|pair| pair[0] < pair[1] && 4 * pair[0] + 3 * 4096 >= 3 * pair[1])
     );
@@ -47,7 +47,7 @@ fn rounds_grow_and_shrink_again() {
     }
 }
 
-/// Slots whose device is the reference. A round writes when it is waited for, and garbage if it never is.
+/// Slots whose device is the reference. A round writes its results when it is synchronised, and garbage if it never is.
 struct HostSlots {
     kernel: Box<dyn Kernel>,
     direct: bool,
@@ -82,7 +82,7 @@ impl Slots for HostSlots {
         let mut results: Vec<Vec<u8>> = outputs.iter().map(|block| block[part.clone()].to_vec()).collect();
         self.kernel.run(&inputs, &mut results.iter_mut().map(|block| &mut block[..]).collect::<Vec<_>>())?;
         if self.direct {
-            // Half a copy, as a device leaves it that dies now.
+            // A partial copy, as left by a device that fails now.
             outputs.iter_mut().for_each(|block| block[part.clone()].fill(0xdb));
         }
         self.results[slot] = Some(results);
@@ -118,7 +118,7 @@ struct Scene {
 
 impl Scene {
     fn new(plan: Plan) -> Scene {
-        let mut random = Random(31);
+        let mut random = TestRng(31);
         let mut blocks = |count: usize| -> Vec<Vec<u8>> {
             (0..count)
                 .map(|_| {
@@ -148,7 +148,7 @@ impl Scene {
         let (faults, ledger) = (Arc::new(faults), Ledger::new(takeover));
         let kernel = Reference.compile(&self.plan).unwrap();
         let mut slots = HostSlots { kernel, direct, results: vec![None; 3], most_room };
-        let course = Course {
+        let course = RoundRun {
             api: Api::OpenCl,
             plan: &self.plan,
             len: LEN,
@@ -171,7 +171,7 @@ fn scenes() -> Vec<(Scene, Vec<bool>)> {
     let code: Code = "4+2".parse().unwrap();
     let (write, add) = (code.encode_plan().unwrap(), code.update_plan(&[1]).unwrap());
     assert_eq!(add.mode(), Mode::Add);
-    // What is added to is never written directly.
+    // Outputs that are added to are never written directly.
     vec![(Scene::new(write), vec![true, false]), (Scene::new(add), vec![false])]
 }
 
@@ -181,7 +181,7 @@ fn lost(step: Step, skip: u32) -> Faults {
     faults
 }
 
-/// Wherever the device dies, outputs are as they were, or right and said to be.
+/// For a failure at any step, outputs are unchanged, or complete and reported as such.
 #[test]
 fn outputs_are_complete_or_untouched() {
     let mut ends = [0; 3];
@@ -214,7 +214,7 @@ fn outputs_are_complete_or_untouched() {
 }
 
 #[test]
-fn who_allows_the_cpu_gets_right_bytes_and_a_note() {
+fn an_allowed_takeover_gives_correct_bytes_and_is_recorded() {
     for (scene, ways) in scenes() {
         for direct in ways {
             for (step, skip) in [(Step::Room, 0), (Step::Begin, 0), (Step::Begin, 4), (Step::Wait, 2)] {
@@ -232,7 +232,7 @@ fn who_allows_the_cpu_gets_right_bytes_and_a_note() {
     }
 }
 
-/// Memory that runs out before the first round or between two makes rounds smaller and nothing else.
+/// Running out of memory before the first round or between two only makes rounds smaller.
 #[test]
 fn less_memory_means_smaller_rounds() {
     for (scene, ways) in scenes() {

@@ -1,28 +1,28 @@
-//! Products of a block's rows with bits of a matrix: first what several rows of the products share.
+//! Products of a block's rows with bits of a matrix, with shared subexpressions.
 
 use super::Counts;
 use super::text::{Text, line};
 
-/// A row that others are added to.
+/// A row to which others are added.
 pub(super) struct Sum {
     /// Its variable.
     pub(super) name: String,
-    /// Which rows are added, a bit for each.
+    /// Mask of the added rows.
     pub(super) takes: u64,
-    /// Whether it holds something already; otherwise it is zero, and its variable holds nothing.
+    /// True if the variable is initialised; otherwise the sum is zero.
     pub(super) begun: bool,
 }
 
 /// Adds rows to sums. None of the sums is one of the rows.
 pub(super) fn add(text: &mut Text, counts: &mut Counts, rows: &[String], sums: &mut [Sum]) {
     line!(text, "{{");
-    // Eight rows at a time: what their sums share is made, used and forgotten.
+    // Eight rows at a time: shared sums are computed, used and dropped.
     for first in (0..rows.len()).step_by(EIGHT) {
         let eight = &rows[first..(first + EIGHT).min(rows.len())];
         let takes: Vec<u64> = sums.iter().map(|sum| sum.takes >> first & ((1 << eight.len()) - 1)).collect();
         let begun: Vec<bool> = sums.iter().map(|sum| sum.begun).collect();
         let fours = Shared::subsets(eight.len(), &takes);
-        // Searching pays where a few products share little.
+        // A search pays for few products.
         let found = (sums.len() <= FEW).then(|| Shared::found(eight.len(), &takes));
         let shared = found.filter(|found| found.cost(&begun) < fours.cost(&begun)).unwrap_or(fours);
         line!(text, "{{");
@@ -32,26 +32,26 @@ pub(super) fn add(text: &mut Text, counts: &mut Counts, rows: &[String], sums: &
     line!(text, "}}");
 }
 
-/// Rows whose products are made together.
+/// Rows that are processed together.
 const EIGHT: usize = 8;
 
-/// Most sums for which common terms are searched.
+/// Maximum sums for which common terms are searched.
 const FEW: usize = 40;
 
-/// Terms that have a bit.
+/// Maximum terms of a mask.
 const MOST_TERMS: usize = 64;
 
-/// Sums of rows by way of sums that several of them share. Terms are numbered: rows first, then what is shared, in the order in which it is made.
+/// Sums of rows with shared partial sums. Terms are numbered: rows first, then shared sums in order of computation.
 struct Shared {
     rows: usize,
-    /// Two or three terms each, a bit for every term.
+    /// Shared sums of two or three terms each, as masks.
     made: Vec<u64>,
     /// The terms of every sum.
     sums: Vec<u64>,
 }
 
 impl Shared {
-    /// The sums of all wanted subsets of four rows ("four Russians"): no sum has more than two terms then.
+    /// Computes the sums of all needed subsets of four rows ("four Russians"), so that no sum has more than two terms.
     fn subsets(rows: usize, takes: &[u64]) -> Shared {
         const PAIR: u64 = 3;
         const ALL: u64 = 15;
@@ -61,7 +61,7 @@ impl Shared {
             let mut terms = [0; 16];
             for subset in 1..=ALL {
                 let of_three = match subset {
-                    // Of four rows, one addition more than of three.
+                    // Four rows take one addition more than three.
                     ALL => terms[PAIR as usize] | (ALL ^ PAIR) << low,
                     _ => subset << low,
                 };
@@ -79,8 +79,8 @@ impl Shared {
         shared
     }
 
-    /// Terms that sums have in common, as long as making them pays: one addition for two or three of them, which saves half an
-    /// addition or a whole one in every sum.
+    /// Extracts common terms while that pays: one addition for two or three terms, which saves half an addition or a
+    /// whole one in every sum.
     fn found(rows: usize, takes: &[u64]) -> Shared {
         let mut shared = Shared { rows, made: Vec::new(), sums: takes.to_vec() };
         while rows + shared.made.len() < MOST_TERMS {
@@ -117,7 +117,7 @@ impl Shared {
         1 << (self.rows + self.made.len() - 1)
     }
 
-    /// Additions, each of up to three terms; sums that are begun are terms of their own.
+    /// Number of additions of up to three terms; an initialised sum counts as a term.
     fn cost(&self, begun: &[bool]) -> usize {
         let of_sum = |(sum, begun): (&u64, &bool)| (sum.count_ones() as usize + usize::from(*begun)) / 2;
         self.made.len() + self.sums.iter().zip(begun).map(of_sum).sum::<usize>()
@@ -160,7 +160,7 @@ fn total(terms: &[String]) -> String {
 mod tests {
     use super::*;
 
-    /// What the terms of sums are, in rows.
+    /// Expands shared sums to rows.
     fn expanded(shared: &Shared) -> Vec<u64> {
         let mut rows: Vec<u64> = (0..shared.rows).map(|row| 1 << row).collect();
         let of = |rows: &[u64], terms: u64| {
@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// A product with one constant shares so little that all subsets of four would cost more than they save.
+    /// For a product with one constant, computing all subsets of four costs more than it saves.
     #[test]
     fn single_products_are_searched_and_many_are_not() {
         let field = gabion_engine::Field::new(8).unwrap();

@@ -1,4 +1,4 @@
-//! Blocks in registers: where a thread's words are, how they are loaded, brought into rows and stored.
+//! Blocks in registers: addressing, loading, transposing and storing of a thread's words.
 
 use super::text::{Text, line, together};
 use super::transpose::transpose;
@@ -6,19 +6,19 @@ use super::{Counts, Dialect};
 use crate::shape::Shape;
 use gabion_engine::Mode;
 
-/// A text in the making, with what its loads and stores depend on.
+/// Writer of a kernel's text, with the parameters of loads and stores.
 pub(super) struct Writer<'a> {
     pub(super) dialect: Dialect,
     pub(super) shape: &'a Shape,
-    /// Words of every row that a thread holds.
+    /// Words of every row per thread.
     pub(super) lanes: usize,
-    /// Threads side by side.
+    /// Threads per block.
     pub(super) threads: usize,
     pub(super) text: Text,
     pub(super) counts: Counts,
 }
 
-/// How rows lie in registers: `x3_1_7` is lane 1 of row 7 of input 3.
+/// Names of registers: `x3_1_7` is lane 1 of row 7 of input 3.
 pub(super) fn input_name(input: usize, lane: usize, row: usize) -> String {
     format!("x{input}_{lane}_{row}")
 }
@@ -28,8 +28,8 @@ pub(super) fn sum_name(lane: usize, row: usize) -> String {
 }
 
 impl Writer<'_> {
-    /// Where the thread's part of a block is. Threads past the end do the work of the last one and store nothing: they
-    /// have to be there where all meet.
+    /// Computes the position of the thread's part of a block. Threads past the end repeat the work of the last one
+    /// without storing, since they take part in barriers.
     pub(super) fn position(&mut self) {
         let (threads, lanes) = (self.threads, self.lanes);
         match self.shape.packet_words {
@@ -45,7 +45,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The same in packets, for the column whose number is the expression `column`, of `columns`.
+    /// The same for packets, for the column given by the expression `column`, of `columns`.
     pub(super) fn position_in_packets(&mut self, words: usize, column: &str, columns: &str) {
         let (lanes, w) = (self.lanes, self.shape.w);
         let (across, group, within) = (words / lanes, w * words * 4, 4 * lanes);
@@ -61,8 +61,8 @@ impl Writer<'_> {
         line!(self.text, "GLOBAL byte* const q = out + at;");
     }
 
-    /// The variables of a block's words in the order in which they lie in memory, as many at a time as one instruction moves,
-    /// each with its place beyond the thread's first byte.
+    /// The variables of a block's words in memory order, grouped by load instruction, each with its offset from the
+    /// thread's first byte.
     fn pieces(&self, name: impl Fn(usize, usize) -> String) -> Vec<(usize, Vec<String>)> {
         let (lanes, w) = (self.lanes, self.shape.w);
         match self.shape.packet_words {
@@ -88,7 +88,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Declares the words of input `input` and loads them from the block whose number is the expression `block`.
+    /// Declares the words of input `input` and loads them from the block given by the expression `block`.
     pub(super) fn load(&mut self, input: usize, block: &str) {
         line!(self.text, "// input {input}");
         let pieces = self.pieces(|lane, row| input_name(input, lane, row));
@@ -102,12 +102,12 @@ impl Writer<'_> {
         line!(self.text, "}}");
     }
 
-    /// Where the pieces of a block lie beyond the thread's first byte.
+    /// Offsets of the pieces of a block from the thread's first byte.
     pub(super) fn piece_places(&self) -> Vec<usize> {
         self.pieces(|_, _| String::new()).into_iter().map(|(place, _)| place).collect()
     }
 
-    /// Makes rows of `count` inputs that wait in shared memory from place `first` on, one after the other in a loop.
+    /// Transposes `count` inputs in shared memory from index `first` on, in a loop.
     pub(super) fn transpose_stage(&mut self, first: usize, count: usize) {
         let pieces = self.pieces(|lane, row| format!("y{lane}_{row}"));
         let block = pieces.len() * self.threads * 16;
@@ -124,7 +124,7 @@ impl Writer<'_> {
             let words: Vec<String> = (0..self.shape.w).map(|row| format!("y{lane}_{row}")).collect();
             self.transpose(&words);
         }
-        // Counts are of what is done, not of what is written.
+        // Counts are of executed instructions, not of text.
         self.counts.transposing = before + (self.counts.transposing - before) * count;
         self.counts.loaded += all.len() * count;
         for (piece, (_, names)) in pieces.iter().enumerate() {
@@ -133,7 +133,7 @@ impl Writer<'_> {
         line!(self.text, "}} }}");
     }
 
-    /// The rows of input `input` out of shared memory, where they are at place `at`.
+    /// Loads the rows of input `input` from index `at` of shared memory.
     pub(super) fn take_staged(&mut self, input: usize, at: usize) {
         let pieces = self.pieces(|lane, row| input_name(input, lane, row));
         let all: Vec<&str> = pieces.iter().flat_map(|(_, names)| names).map(String::as_str).collect();
@@ -152,7 +152,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Words of 64-bit symbols are low and high halves in turn; each half is a transposition of its own.
+    /// Words of 64-bit symbols alternate between low and high halves; each half is transposed separately.
     fn transpose(&mut self, words: &[String]) {
         if words.len() == 64 {
             for half in 0..2 {
@@ -172,7 +172,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Stores the sums from row `within` · w on, or adds them, to the block whose number is the expression `block`.
+    /// Stores or adds the sums from row `within` · w on to the block given by the expression `block`.
     pub(super) fn store(&mut self, within: usize, block: &str) {
         let w = self.shape.w;
         self.store_rows(|lane, row| sum_name(lane, within * w + row), block);
@@ -180,7 +180,7 @@ impl Writer<'_> {
 
     /// Stores rows by their names, or adds them.
     pub(super) fn store_rows(&mut self, row_name: impl Fn(usize, usize) -> String, block: &str) {
-        // Row `place` of the output, by the word that holds it.
+        // Row of the output in word `place`.
         let row_in = |place: usize| match (self.shape.packet_words, self.shape.w) {
             (None, 64) => place % 2 * 32 + place / 2,
             _ => place,

@@ -1,4 +1,4 @@
-//! The words in which CUDA and OpenCL differ; everything else of a kernel's text is the same.
+//! Dialects: the macros in which CUDA and OpenCL differ. The rest of a kernel's text is the same.
 
 use super::{ENTRY, Launch};
 
@@ -31,7 +31,7 @@ PRIVATE u32 choose(u32 mask, u32 yes, u32 no) {
   asm(\"lop3.b32 %0, %1, %2, %3, 0xca;\" : \"=r\"(d) : \"r\"(mask), \"r\"(yes), \"r\"(no));
   return d;
 }
-// What was put into shared memory is read from there again, and not kept in registers that others need.
+// Compiler barrier: values in shared memory are read back, not kept in registers.
 #define SETTLE asm volatile(\"\" ::: \"memory\")
 #define SHARED __shared__
 #define SHARED_POINTER
@@ -41,12 +41,12 @@ PRIVATE u32 choose(u32 mask, u32 yes, u32 no) {
 #define GET2(p, a, b) { uint2 v = *(const uint2*)(p); a = v.x; b = v.y; }
 #define PUT4(p, a, b, c, d) *(uint4*)(p) = make_uint4(a, b, c, d)
 #define GET4(p, a, b, c, d) { uint4 v = *(const uint4*)(p); a = v.x; b = v.y; c = v.z; d = v.w; }
-// 16 bytes from device memory into shared memory, past the registers; groups of such copies can be waited for.
+// Asynchronous copies of 16 bytes from device memory to shared memory, in groups that can be awaited.
 #define BRING(to, from) asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16;\" :: \"r\"((u32)__cvta_generic_to_shared(to)), \"l\"(from) : \"memory\")
 #define BROUGHT_ALL asm volatile(\"cp.async.commit_group;\" ::: \"memory\")
 #define AWAIT_BUT(groups) asm volatile(\"cp.async.wait_group %0;\" :: \"n\"(groups) : \"memory\")
-// A line of device memory into the device's cache.
-#define ASK_FOR(p) asm volatile(\"prefetch.global.L2 [%0];\" :: \"l\"(p))
+// Prefetch of a line into the L2 cache.
+#define PREFETCH(p) asm volatile(\"prefetch.global.L2 [%0];\" :: \"l\"(p))
 PRIVATE u32 multiprocessors() {
   u32 count;
   asm(\"mov.u32 %0, %%nsmid;\" : \"=r\"(count));
@@ -62,7 +62,7 @@ PRIVATE u32 multiprocessors() {
 #define READ1(p, a) a = *(const unsigned int*)(p)
 ";
 
-// What is read once need not stay in any cache.
+// Streaming loads for data that is read once.
 const CUDA_LOADS: &str = "\
 #define FETCH(type, p) __ldcs((const type*)(p))
 #define LOAD1(p, a) a = FETCH(unsigned int, p)
@@ -103,7 +103,7 @@ typedef uchar byte;
 ";
 
 impl Dialect {
-    /// What every text begins with.
+    /// Common start of every text.
     pub(super) fn prelude(self) -> String {
         let language = match self {
             Dialect::Cuda => [CUDA, CUDA_LOADS].concat(),
@@ -112,8 +112,8 @@ impl Dialect {
         language + "#define TILE GROUP_X\n#define PASS GROUP_Y\n"
     }
 
-    /// The head of the kernel's function, with parameters beyond those that all kernels have. `least_blocks` is how
-    /// many blocks should fit on a multiprocessor at once: it bounds the registers of a thread.
+    /// The signature of the kernel function, with extra parameters `more`. `least_blocks` is the minimum of resident
+    /// blocks per multiprocessor, which bounds the registers of a thread.
     pub(super) fn head(self, launch: Launch, least_blocks: usize, more: &str) -> String {
         let threads = launch.threads;
         let (start, global) = match self {
@@ -130,7 +130,7 @@ impl Dialect {
         )
     }
 
-    /// Whether bytes of two words can be picked in one instruction.
+    /// True if one instruction selects bytes of two words.
     pub(super) fn has_byte_permute(self) -> bool {
         self == Dialect::Cuda
     }

@@ -1,7 +1,8 @@
-//! The kernel of every plan of a width and layout: the matrix is data (the design of G-CRS, with shared subsets).
+//! Generic kernel for all plans of a width and layout, with the matrix as data (the design of G-CRS, with shared
+//! subsets).
 //!
-//! As in the specialised kernel, subsets of four rows are added up once for all outputs; here they go into a table in
-//! shared memory, where each thread has its own column, and the matrix is a list of places in that table:
+//! As in the specialised kernel, subsets of four rows are summed once for all outputs; here the sums are stored in a
+//! table in shared memory, where each thread has its own column, and the matrix is a list of offsets in that table:
 //!
 //! ```text
 //! for every input, for every two fours of its rows:
@@ -10,8 +11,9 @@
 //!         a = a + table[low place] + table[16 + high place]
 //! ```
 //!
-//! A word of the matrix holds both places of a row in bytes; all threads read the same one at the same time. A pass makes
-//! at most 64 rows of outputs, or one output where that has more. Where packets have more than 32, two threads share a table (`partners`).
+//! A word of the matrix holds both byte offsets of a row; all threads read the same word at the same time. A pass
+//! computes at most 64 rows of outputs, or one output with more rows. For packets with more than 32 rows, two threads
+//! share a table (`partners`).
 
 mod partners;
 
@@ -23,30 +25,30 @@ use gabion_engine::matrix::bits::BitMatrix;
 
 const THREADS: usize = 128;
 
-/// Rows of outputs of a short pass and of a long one, unless one output has more.
+/// Rows of outputs of short and long passes, unless one output has more.
 const SHORT: usize = 32;
 const LONG: usize = 64;
 
-/// Sums of subsets of a four, the empty one among them.
+/// Sums of the subsets of four rows, including the empty one.
 const SUBSETS: usize = 16;
 
 fn is_short(shape: &Shape) -> bool {
     shape.outputs * shape.w <= SHORT
 }
 
-/// Words of every row that a thread holds: of long passes one, since registers for two would leave a multiprocessor few warps, unless
-/// two threads share the rows.
+/// Words of every row per thread: one for long passes, since registers for two would leave few warps per
+/// multiprocessor, unless two threads share the rows.
 pub fn lanes(shape: &Shape) -> usize {
     if shape.w <= 8 && is_short(shape) || partners::suits(shape) { 2 } else { 1 }
 }
 
-/// Outputs that one pass makes.
+/// Outputs per pass.
 fn outputs_per_pass(shape: &Shape) -> usize {
     let rows = if is_short(shape) { SHORT } else { LONG };
     (rows / shape.w).max(1)
 }
 
-/// Pairs of fours of a block's rows.
+/// Pairs of groups of four rows of a block.
 fn pairs(shape: &Shape) -> usize {
     shape.w.div_ceil(8)
 }
@@ -62,12 +64,12 @@ fn column(shape: &Shape) -> usize {
     columns * lanes(shape) * 4
 }
 
-/// What one thread does in all passes, in the units that its time depends on.
+/// Work of one thread over all passes, in the units that determine its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operations {
-    /// Sums of subsets that go into the table.
+    /// Sums of subsets written to the table.
     pub puts: usize,
-    /// Rows that take two places of the table, and rows that are stored.
+    /// Rows that read two table entries, and rows that are stored.
     pub rows: usize,
     /// Passes over the inputs.
     pub passes: usize,
@@ -82,7 +84,7 @@ pub fn operations(shape: &Shape) -> Operations {
     Operations { puts, rows: shape.inputs * of_outputs * pairs(shape) + 2 * of_outputs, passes }
 }
 
-/// A matrix as the kernel reads it: by pass, input, pair of fours, row of the pass.
+/// A matrix in the kernel's format: by pass, input, pair of groups, row of the pass.
 pub fn places(shape: &Shape, matrix: &BitMatrix) -> Vec<u32> {
     let (per_pass, w) = (outputs_per_pass(shape), shape.w);
     let mut places = Vec::new();
@@ -109,7 +111,7 @@ pub fn places(shape: &Shape, matrix: &BitMatrix) -> Vec<u32> {
     places
 }
 
-/// Writes the kernel; of `shape`, number of inputs and outputs decide the launch and whether the passes are long.
+/// Writes the kernel. The numbers of inputs and outputs in `shape` affect only the launch and the length of passes.
 pub fn source(dialect: Dialect, shape: &Shape) -> Source {
     if partners::suits(shape) {
         return partners::source(dialect, shape);
@@ -170,7 +172,7 @@ fn head(dialect: Dialect, launch: Launch) -> Text {
     Text(dialect.prelude() + &dialect.head(launch, 1, &more))
 }
 
-/// Declares the sums, which are zero at first.
+/// Declares the sums, initialised with zero.
 fn begin_sums(writer: &mut Writer<'_>, rows: usize) {
     writer.declare_sums(rows);
     for lane in 0..writer.lanes {
@@ -179,7 +181,8 @@ fn begin_sums(writer: &mut Writer<'_>, rows: usize) {
     }
 }
 
-/// The sums of all subsets of at most four rows of the input, each of one addition to a smaller one; the empty one belongs at `place`.
+/// Writes the sums of all subsets of at most four rows of the input, each with one addition to a smaller one; the empty
+/// one is at `place`.
 fn put_subsets(writer: &mut Writer<'_>, rows: &[usize], place: &str) {
     let lanes = writer.lanes;
     line!(writer.text, "{{");
@@ -199,7 +202,7 @@ fn put_subsets(writer: &mut Writer<'_>, rows: &[usize], place: &str) {
     line!(writer.text, "}}");
 }
 
-/// Adds a pair's sums to the rows of one output, whose places begin `pair_bytes` beyond the pointer.
+/// Adds a pair's sums to the rows of one output, whose matrix words start `pair_bytes` after the pointer.
 fn add_rows(writer: &mut Writer<'_>, pair_bytes: usize, rows: std::ops::Range<usize>) {
     let lanes = writer.lanes;
     let (first, last) = (rows.start / 4 * 4, rows.end);

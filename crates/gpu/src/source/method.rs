@@ -1,4 +1,4 @@
-//! Kernels that multiply symbols, the three ways of the OpenCL paper, for the words layout.
+//! Kernels that multiply symbols, by the three methods of the OpenCL paper, for the words layout.
 //!
 //! ```text
 //! one work-item: 4, 16 or 64 bytes of one output
@@ -10,18 +10,18 @@
 //!
 //! 1. *peasant*: shift and add, all symbols of a word at once; no tables. A coefficient takes w steps.
 //! 2. *log*: logarithms of both factors are added; 768 bytes of tables, copied to local memory.
-//! 3. *full*: a table of all products, 64 KiB, of which a coefficient's 256 bytes are looked up.
-//! 4. *unrolled*: (1) with no loop left, the form in which an FPGA's compiler makes one pipeline of it.
+//! 3. *full*: a table of all products, 64 KiB, with 256 bytes per coefficient.
+//! 4. *unrolled*: (1) without loops, which an FPGA compiler turns into one pipeline.
 //!
-//! The matrix is data. Additions of rows of bits are the default; these are here for devices that do better with them, and
-//! to be measured beside them.
+//! The matrix is data. Additions of bit rows are the default; these kernels are for devices on which they are faster,
+//! and for comparison.
 
 use super::text::{Text, line};
 use super::{Counts, Dialect, Launch, Source};
 use crate::error::GpuError;
 use gabion_engine::{Field, Layout, Mode, Plan};
 
-/// A way to multiply.
+/// Multiplication method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Method {
     /// Shift and add.
@@ -35,7 +35,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// All of them.
+    /// All values.
     pub const ALL: [Method; 4] = [Method::Peasant, Method::Log, Method::Full, Method::Unrolled];
 
     /// Its name as users write it.
@@ -48,7 +48,7 @@ impl Method {
         }
     }
 
-    /// The widths of symbols that it knows, in words.
+    /// The supported symbol widths, for messages.
     const fn can(self) -> &'static str {
         match self {
             Method::Peasant | Method::Unrolled => "words of 4, 8, 16 or 32 bits",
@@ -64,7 +64,7 @@ impl Method {
     }
 }
 
-/// How many words of 32 bits a work-item loads at once.
+/// Words of 32 bits per load of a work-item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Vector {
     /// `uint`.
@@ -76,7 +76,7 @@ pub enum Vector {
 }
 
 impl Vector {
-    /// All of them.
+    /// All values.
     pub const ALL: [Vector; 3] = [Vector::One, Vector::Four, Vector::Sixteen];
 
     /// Words.
@@ -105,17 +105,17 @@ impl Vector {
     }
 }
 
-/// One kernel of the four by three.
+/// One combination of method and vector width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Variant {
-    /// How symbols are multiplied.
+    /// The method.
     pub method: Method,
-    /// How many at once.
+    /// The vector width.
     pub vector: Vector,
 }
 
 impl Variant {
-    /// What follows a back end's name.
+    /// Suffix of the back end's name.
     pub fn suffix(self) -> String {
         format!("-{}-{}", self.method.name(), self.vector.name())
     }
@@ -123,11 +123,11 @@ impl Variant {
 
 const THREADS: usize = 128;
 
-/// Bytes of the tables in front of the matrix.
+/// Bytes of the tables that precede the matrix.
 const LOG_TABLES: usize = 256 + 512;
 const FULL_TABLE: usize = 1 << 16;
 
-/// The text, and tables and matrix as data.
+/// The text, and tables with the matrix as data.
 ///
 /// # Errors
 /// [`GpuError::Method`] for plans of other layouts or widths.
@@ -182,7 +182,7 @@ pub fn source(plan: &Plan, variant: Variant) -> Result<(Source, Option<Vec<u32>>
     Ok((Source { text: text.0, launch, counts }, Some(data(plan, method))))
 }
 
-/// `product`, for a vector.
+/// Writes the function `product` for a vector.
 fn functions(text: &mut Text, field: Field, variant: Variant) {
     let w = field.w();
     let lanes = |of_lane: u64| (0..32 / w).fold(0u64, |word, lane| word | of_lane << (lane * w)) as u32;
@@ -226,7 +226,7 @@ fn functions(text: &mut Text, field: Field, variant: Variant) {
     }
 }
 
-/// A product that is looked up byte by byte.
+/// Writes a product by lookup of single bytes.
 fn by_bytes(text: &mut Text, vector: Vector, parameters: &str, one: impl Fn(&str) -> String) {
     line!(text, "static inline vec product(vec x, {parameters}) {{");
     if parameters.starts_with("u32 c") {
@@ -245,7 +245,7 @@ fn by_bytes(text: &mut Text, vector: Vector, parameters: &str, one: impl Fn(&str
     line!(text, "}}");
 }
 
-/// Tables and coefficients as the kernels read them.
+/// Tables and coefficients in the kernel's format.
 fn data(plan: &Plan, method: Method) -> Vec<u32> {
     let field = plan.field();
     let tables: Vec<u8> = match method {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_method_cannot_do_is_an_error() {
+    fn unsupported_plans_are_refused() {
         let variant = |method| Variant { method, vector: Vector::Four };
         for (code, method) in
             [("3+2:w16", Method::Log), ("3+2:w64", Method::Peasant), ("3+2:packets=64", Method::Full)]
@@ -304,7 +304,7 @@ mod tests {
         assert!(source(&plan("3+2:w16"), variant(Method::Unrolled)).is_ok());
     }
 
-    /// Nothing is left to loop over: that is what an FPGA's compiler needs.
+    /// FPGA compilers need code without loops.
     #[test]
     fn unrolled_has_no_loop() {
         for vector in Vector::ALL {

@@ -1,13 +1,13 @@
-//! The kernel of every plan on tensor cores: the matrix is data, and additions are counts of ones.
+//! Tensor-core kernel for all plans, with the matrix as data: additions are counts of ones.
 //!
-//! NVIDIA's GPUs of compute capability 9.0 multiply matrices of bits: for a position and a row of the matrix they count the bits that
-//! are set in both (`wgmma … b1 … and.popc`). The lowest bit of the count is the sum over GF(2), which is what a plan wants. What is left to do per
-//! thread is to bring the bits of one position together before, which is a transposition, and to collect the lowest bits of the
-//! counts afterwards: about 1.25 operations for each bit of an output, whatever the number of inputs. So this kernel is for plans
-//! with many inputs and many outputs, which unrolled would take more code than the cache of instructions holds; and, since one text serves all
-//! plans of a layout, for plans that are not worth compiling.
+//! NVIDIA's GPUs of compute capability 9.0 multiply matrices of bits: for a position and a row of the matrix they count
+//! the bits that are set in both (`wgmma … b1 … and.popc`). The lowest bit of the count is the sum over GF(2). Each
+//! thread transposes its inputs, to bring the bits of one position together, and collects the lowest bits of the counts
+//! afterwards: about 1.25 operations per bit of an output, for any number of inputs. So this kernel is for plans with
+//! many inputs and outputs, whose unrolled code exceeds the instruction cache; and, since one text is used for all
+//! plans of a layout, for plans that do not pay to compile.
 //!
-//! The texts are in `products/*.cu`, with how the hardware wants its operands.
+//! The texts are in `products/*.cu`, with a description of the operand layout of the hardware.
 
 use super::{Counts, ENTRY, Launch, Source};
 use crate::shape::Shape;
@@ -19,47 +19,47 @@ const COUNTS: &str = include_str!("products/counts.cu");
 const WORDS: &str = include_str!("products/words.cu");
 const PACKETS: &str = include_str!("products/packets.cu");
 
-/// The compute capability whose instructions these are. Others have none, or other ones.
+/// The compute capability with these instructions. Others have none, or different ones.
 pub const CAPABILITY: (i32, i32) = (9, 0);
 
-/// Four warps, which an instruction needs.
+/// Four warps, as required by the instruction.
 const THREADS: usize = 128;
 
-/// Bits of the inputs that one instruction takes: two halves, of which threads hold words of their own.
+/// Input bits per instruction: two halves, each distributed over the threads.
 const SLAB: usize = 256;
 
 /// Bits of a word.
 const WORD: usize = 32;
 
-/// Rows of the outputs that one instruction makes.
+/// Output rows per instruction.
 const ROWS: usize = 64;
 
-/// Tiles of data that a block works on, so that it fetches the matrix once for all of them. It is also what makes a thread cover as many columns
-/// of packets as one of the other kernels does.
+/// Tiles of data per block, so that the matrix is fetched once for all of them. With this, a thread covers as many
+/// columns of packets as in the other kernels.
 const ROUNDS: usize = 4;
 
-/// Bytes of the matrix that a block keeps in shared memory; of more than that, it fetches each tile when it is needed.
+/// Largest matrix, in bytes, that a block keeps in shared memory; tiles of a larger one are fetched when needed.
 const KEPT: usize = 16 << 10;
 
-/// Words of 32 bits that a slab takes in a tile of the matrix.
+/// Words of a slab in a tile of the matrix.
 const SLAB_WORDS: usize = ROWS * SLAB / 32;
 
-/// Whether there is such a kernel for plans of this shape.
+/// True if this kernel supports plans of this shape.
 pub fn suits(shape: &Shape) -> bool {
     shape.packet_words.is_some() || shape.w == 8
 }
 
-/// How a plan is cut.
+/// Partition of a plan.
 struct Cut {
-    /// Slabs that a thread multiplies at once.
+    /// Slabs per multiplication.
     slabs: usize,
-    /// Halves of them that it holds; the other half of a slab is zero where few inputs leave it empty.
+    /// Halves of slabs in use; the other half of a slab is zero for few inputs.
     halves: usize,
-    /// Rows of inputs of which a thread has the bits in one word of a half: 32, or fewer where all of them are in one half.
+    /// Rows of inputs per word of a half: 32, or fewer if all rows are in one half.
     share: usize,
-    /// Times that it takes as many.
+    /// Number of such multiplications over the inputs.
     chunks: usize,
-    /// Times that it makes [`ROWS`] rows of outputs of them.
+    /// Number of passes of [`ROWS`] rows of outputs.
     passes: usize,
 }
 
@@ -68,9 +68,10 @@ impl Cut {
         let rows = shape.inputs * shape.w;
         let slabs = rows.div_ceil(SLAB).clamp(1, 2);
         let halves = if rows <= SLAB / 2 { 1 } else { 2 * slabs };
-        // Without inputs, outputs are zero all the same.
+        // Without inputs, outputs are still written as zero.
         let chunks = rows.div_ceil(SLAB * slabs).max(1);
-        // Four threads have the bits of a position. Rows are turned eight at a time, and each length of shares takes a text.
+        // Four threads hold the bits of a position. Rows are transposed eight at a time, and each share length has its
+        // own text.
         let share = match shape.packet_words {
             Some(_) if halves == 1 => rows.div_ceil(4).next_multiple_of(8).max(8),
             _ => WORD,
@@ -78,7 +79,7 @@ impl Cut {
         Cut { slabs, halves, share, chunks, passes: (shape.outputs * shape.w).div_ceil(ROWS) }
     }
 
-    /// Blocks on a multiprocessor at once, by the registers that a thread needs.
+    /// Resident blocks per multiprocessor, by the registers of a thread.
     fn blocks(&self, shape: &Shape) -> usize {
         match (shape.packet_words.is_some(), self.slabs) {
             (false, 1) => 5,
@@ -89,14 +90,14 @@ impl Cut {
     }
 }
 
-/// What a thread of the kernel does, per 32 positions: collecting bits of outputs, turning inputs.
+/// Operations of a thread per 32 positions: collecting output bits, transposing inputs.
 pub fn operations(shape: &Shape) -> usize {
     let Cut { halves, chunks, passes, .. } = Cut::of(shape);
     let turning = if shape.packet_words.is_some() { 8 } else { 2 };
     chunks * (passes * ROWS * 32 * 5 / 4 + halves * SLAB / 2 * turning)
 }
 
-/// Writes the kernel; of `shape`, number of inputs and outputs decide nothing but how many halves of slabs a thread holds.
+/// Writes the kernel. The numbers of inputs and outputs in `shape` affect only the number of halves of slabs.
 pub fn source(shape: &Shape) -> Source {
     let cut = Cut::of(shape);
     let mut text = String::new();
@@ -133,8 +134,8 @@ pub fn source(shape: &Shape) -> Source {
     Source { text, launch: Launch { threads: THREADS, passes: 1, bytes_per_thread }, counts }
 }
 
-/// Which row of the outputs' bits a column of a pass's tile stands for. A thread gets two neighbouring columns out of every eight: in the
-/// words layout these are to be the eight bits of one output, then those of another.
+/// The output bit row of a column of a pass's tile. A thread gets two adjacent columns out of every eight: in the words
+/// layout these are the eight bits of one output, then those of another.
 fn row_of(shape: &Shape, pass: usize, column: usize) -> usize {
     if shape.packet_words.is_some() {
         return pass * ROWS + column;
@@ -144,18 +145,18 @@ fn row_of(shape: &Shape, pass: usize, column: usize) -> usize {
     output * 8 + 2 * (eight % 4) + odd
 }
 
-/// Where a bit lies in a slab of a tile: its word, and its place there.
+/// Word and bit index of a bit in a slab of a tile.
 const fn place_of(column: usize, bit: usize) -> (usize, usize) {
-    // Eight columns of 16 bytes lie together; then come the next 16 bytes of these eight, then the next eight.
+    // Eight columns of 16 bytes are adjacent; then follow the next 16 bytes of these eight, then the next eight.
     (column / 8 * 64 + bit / 128 * 32 + column % 8 * 4 + bit % 128 / 32, bit % 32)
 }
 
-/// Which bit of a slab a row of the inputs' bits is, by the shares that threads have of them.
+/// The bit of a slab for an input bit row.
 const fn in_slab(share: usize, row: usize) -> usize {
     row / share * WORD + row % share
 }
 
-/// A matrix as the kernel reads it: by chunk, pass and slab.
+/// A matrix in the kernel's format: by chunk, pass and slab.
 pub fn tiles(shape: &Shape, matrix: &BitMatrix) -> Vec<u32> {
     let Cut { slabs, share, chunks, passes, .. } = Cut::of(shape);
     let mut words = vec![0; chunks * passes * slabs * SLAB_WORDS];
@@ -187,7 +188,7 @@ mod tests {
         code.parse::<Code>().unwrap().encode_plan().unwrap()
     }
 
-    /// What the hardware does with a tile: for a position and all columns, the parity of the bits set in both.
+    /// Model of the hardware: for a position and all columns of a tile, the parity of the bits set in both.
     fn multiply(tile: &[u32], position: &[u32]) -> Vec<u32> {
         let parity = |column: usize| {
             let ones = (0..SLAB).filter(|&bit| {
@@ -207,7 +208,7 @@ mod tests {
         assert!(all.iter().all(|&(word, place)| word < SLAB_WORDS && place < 32));
     }
 
-    /// The tiles, multiplied as the hardware does, give the rows of the outputs that the plan's bits give.
+    /// Tiles multiplied by the hardware model give the same output rows as the plan's bit matrix.
     #[test]
     fn tiles_are_the_matrix() {
         for code in

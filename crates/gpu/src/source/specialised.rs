@@ -1,4 +1,4 @@
-//! The kernel of one plan, its matrix unrolled into additions.
+//! Specialised kernel of one plan, with its matrix unrolled into additions.
 
 use super::additions::{self, Sum};
 use super::blocks::{Writer, input_name, sum_name};
@@ -82,12 +82,12 @@ impl Unrolled<'_> {
         outputs.enumerate().for_each(|(within, output)| self.writer.store(within, &format!("{output}u")));
     }
 
-    /// Shared memory for two stages: one is worked on while the other comes.
+    /// Shared memory for two stages: one is processed while the other is loaded.
     fn stage_bytes(&self) -> usize {
         2 * self.tuning.staged * self.writer.piece_places().len() * self.writer.threads * 16
     }
 
-    /// Asks for the inputs of a stage.
+    /// Starts loading the inputs of a stage.
     fn bring(&mut self, stage: usize) {
         let staged = self.tuning.staged;
         let first = stage * staged;
@@ -109,8 +109,8 @@ impl Unrolled<'_> {
         line!(text, "BROUGHT_ALL; }}");
     }
 
-    /// Asks for the stage after this one, waits for this one and makes rows of it. A thread reads only what it brought
-    /// itself, so nobody waits for others.
+    /// Starts loading the next stage, waits for this one and transposes it. A thread reads only its own copies, so no
+    /// barrier is needed.
     fn next_stage(&mut self, stage: usize) {
         let staged = self.tuning.staged;
         let (first, inputs) = (stage * staged, self.writer.shape.inputs);

@@ -1,7 +1,8 @@
-//! How a kernel with its matrix as data gets fast, one step after the other: the experiment of figure 13 of G-CRS, for the packets layout.
+//! Optimisation stages of a kernel with its matrix as data: the experiment of figure 13 of G-CRS, for the packets
+//! layout.
 //!
-//! A thread makes one word of one row of an output, at first as a CPU would. Each stage keeps what those before it gained; [`generic`](super::generic)
-//! and [`specialised`](super::specialised) are the stages after these.
+//! A thread computes one word of one row of an output, at first like on a CPU. Each stage includes the previous ones;
+//! [`generic`](super::generic) and [`specialised`](super::specialised) are the stages after these.
 
 use super::blocks::sum_name;
 use super::text::{Text, line};
@@ -10,29 +11,29 @@ use crate::shape::Shape;
 use gabion_engine::Mode;
 use gabion_engine::matrix::bits::BitMatrix;
 
-/// Threads of a block, at most: whole columns of w rows.
+/// Maximum threads per block: whole columns of w rows.
 const THREADS: usize = 128;
 
-/// Bits of a column of the matrix that one word holds.
+/// Bits of a matrix column per word.
 const BITS_OF_WORD: usize = 32;
 
-/// What a kernel has, with everything before it.
+/// An optimisation, including all before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// An integer for every bit of the matrix, a branch for every bit, data and matrix in device memory.
     Base,
-    /// A word for every column of the matrix, so that all threads of a warp read the same one.
+    /// A word per matrix column, so that all threads of a warp read the same one.
     BitColumns,
     /// Threads of a block share what they load.
     SharedData,
-    /// A thread makes its row of all outputs, instead of one thread for each.
+    /// A thread computes its row of all outputs, instead of one thread per output.
     AllOutputs,
     /// Masks instead of branches, and no loop over the rows of a block.
     NoBranches,
 }
 
 impl Stage {
-    /// All of them, in order.
+    /// All stages, in order.
     pub const ALL: [Stage; 5] =
         [Stage::Base, Stage::BitColumns, Stage::SharedData, Stage::AllOutputs, Stage::NoBranches];
 
@@ -48,14 +49,13 @@ impl Stage {
     }
 }
 
-/// Whether there are such kernels for plans of this shape: rows lie in the blocks as they are, and a column of the matrix
-/// fits into a word.
+/// True if plans of this shape are supported: rows are stored in the blocks, and a column of the matrix fits in a word.
 pub fn suits(shape: &Shape) -> bool {
     let fits = shape.outputs * shape.w <= BITS_OF_WORD;
     shape.packet_words.is_some() && fits && shape.mode == Mode::Write && shape.outputs > 0
 }
 
-/// The matrix as kernels of this stage read it.
+/// The matrix in the format of this stage.
 pub fn matrix(shape: &Shape, stage: Stage, bits: &BitMatrix) -> Vec<u32> {
     let columns = shape.inputs * shape.w;
     let rows = shape.outputs * shape.w;
@@ -81,7 +81,7 @@ pub fn source(dialect: Dialect, shape: &Shape, stage: Stage) -> Source {
     if shared {
         line!(text, "SHARED u32 data[{}];", columns * w);
     }
-    // Neighbouring threads have neighbouring columns. Those past the end do the work of the last one and store nothing.
+    // Adjacent threads have adjacent columns. Threads past the end repeat the work of the last one without storing.
     line!(text, "const u32 row = LOCAL_X / {columns}u, within = LOCAL_X % {columns}u, all = total / {w}u;");
     line!(text, "u32 column = TILE * {columns}u + within;");
     line!(text, "const bool active = column < all;");

@@ -1,8 +1,8 @@
-//! Lines of a kernel's text.
+//! Text of a kernel, built line by line.
 
 use std::fmt;
 
-/// A text that grows line by line.
+/// A growing text.
 #[derive(Debug, Default)]
 pub(super) struct Text(pub(super) String);
 
@@ -22,7 +22,7 @@ macro_rules! line {
 }
 pub(super) use line;
 
-/// A word loaded or stored with its neighbours: `LOAD4(p, a, b, c, d)` and its like, by the number of names.
+/// A vector load or store such as `LOAD4(p, a, b, c, d)`, by the number of names.
 pub(super) fn together(verb: &str, place: &str, names: &[String]) -> String {
     format!("{verb}{}({place}, {});", names.len(), names.join(", "))
 }

@@ -1,6 +1,7 @@
-//! The kernel of one plan whose matrix factors through additive FFTs, for packets and many outputs.
+//! Kernel of one plan whose matrix factors through additive FFTs, for packets and many outputs.
 //!
-//! Where the points of a plan's rows lie in one coset of n points ([`gabion_engine::Structure`]), its inputs come in cosets of n. A thread does
+//! If the points of a plan's rows lie in one coset of n points ([`gabion_engine::Structure`]), its inputs are grouped
+//! in cosets of n. A thread executes:
 //!
 //! ```text
 //! for every few inputs of a coset, 4 or 8:
@@ -10,17 +11,19 @@
 //! butterflies between the n sums             (3) to the values at the rows' points
 //! ```
 //!
-//! With n = 16 and 64 inputs that is less than half of the additions of the plan's matrix, and half of the code: it stays in the cache of instructions and
-//! reads its inputs once, where the matrix needs two passes. All levels of (1) would need registers for 16 inputs beside those of 16 sums.
+//! With n = 16 and 64 inputs that is less than half of the additions of the plan's matrix, and half of the code: it
+//! stays in the instruction cache and reads its inputs once, where the matrix needs two passes. All levels of (1) would
+//! need registers for 16 inputs in addition to 16 sums.
 //!
-//! A repair has syndromes in some of these sums, in all of them at worst (`factors`); they are put into shared memory, from where a product with a small matrix makes
-//! outputs in the same registers, or adds to those that are there. Where the points of lost blocks are a coset of some subspace, as those of neighbours are, nothing is left to multiply with.
+//! In a repair, some of these sums (at worst all) are syndromes (`factors`); they are written to shared memory, and a
+//! product with a small matrix computes the outputs in the same registers. If the points of lost blocks are a coset of
+//! some subspace, such as those of adjacent blocks, no product remains.
 
-mod asking;
 mod factors;
+mod prefetching;
 
-use self::asking::{AT_ONCE, Lines};
 use self::factors::Factors;
+use self::prefetching::{AT_ONCE, Lines};
 use super::additions::{self, Sum};
 use super::blocks::{Writer, input_name, sum_name};
 use super::text::{Text, line, together};
@@ -30,24 +33,24 @@ use gabion_engine::matrix::Matrix;
 use gabion_engine::matrix::cosets::{Cosets, Member, by_coset};
 use gabion_engine::{Layout, Plan};
 
-/// Rows of sums that a thread has registers for.
+/// Maximum rows of sums in the registers of a thread.
 const MOST_ROWS: usize = 128;
 
-/// Threads of a block: what they put into shared memory is at most 32 KiB, and a block of 64 leaves few registers unused.
+/// Threads per block: their shared memory is at most 32 KiB, and blocks of 64 leave few registers unused.
 const THREADS: usize = 64;
 
-/// How many inputs are best transformed together: with eight there are fewer additions than with four, and everything still has a register.
+/// Inputs that are transformed together: eight need fewer additions than four, and still fit in registers.
 pub const WIDTH: usize = 8;
 
-/// Writes the kernel of a plan, which transforms `width` inputs together, a power of two; nothing where the plan's points, its layout or
-/// its size do not allow it.
+/// Writes the kernel of a plan that transforms `width` inputs together, a power of two; `None` if the plan's points,
+/// layout or size do not allow it.
 pub fn source(dialect: Dialect, plan: &Plan, width: usize) -> Option<Source> {
     let (shape, structure) = (Shape::of(plan), plan.structure()?);
-    // Before ways are looked for: among many that are lost there are too many.
+    // Checked before the search for factorizations, which is too long for many lost blocks.
     if shape.outputs.next_power_of_two() * shape.w > MOST_ROWS {
         return None;
     }
-    // Shared memory takes four words at a time.
+    // Shared memory is accessed four words at a time.
     if !matches!(plan.layout(), Layout::Packets { .. }) || !matches!(shape.w, 4 | 8) {
         return None;
     }
@@ -80,24 +83,24 @@ pub fn source(dialect: Dialect, plan: &Plan, width: usize) -> Option<Source> {
 #[derive(Clone)]
 struct Block {
     names: Vec<String>,
-    /// Otherwise all of it is zero, and nothing is in its registers.
+    /// If false, the block is zero and its registers are not initialised.
     begun: bool,
 }
 
 struct Transformed<'a> {
     writer: Writer<'a>,
     cosets: &'a Cosets,
-    /// Points of a coset, and the first number of that of the rows.
+    /// Points per coset, and the first number of the rows' coset.
     n: u64,
     base: u64,
     /// Inputs that are transformed together.
     width: usize,
     /// Blocks that are neither inputs nor sums.
     temporaries: usize,
-    /// Inputs in the order in which they are loaded, and how many were.
+    /// Inputs in load order.
     order: Vec<usize>,
     loaded: usize,
-    /// What threads know where to ask for.
+    /// Lines whose prefetch addresses are prepared.
     lines: Vec<Lines>,
 }
 
@@ -105,15 +108,15 @@ struct Transformed<'a> {
 struct Group {
     /// The first number of their coset.
     at: u64,
-    /// Their first place there, and how many places they take, a power of two.
+    /// Their first index in the coset, and their number of indices, a power of two.
     first: usize,
     width: usize,
-    /// Those that there are, by the columns of the matrix.
+    /// The inputs, by the columns of the matrix.
     members: Vec<Member>,
 }
 
 impl Group {
-    /// The same in as few places as hold all members.
+    /// The same group with the fewest indices that contain all members.
     fn narrowed(mut self) -> Group {
         while self.width > 1 {
             let half = self.width / 2;
@@ -140,14 +143,14 @@ impl Transformed<'_> {
         self.order = of_groups.map(|member| factors.inputs[member.index]).chain(added).collect();
         let sums = n.max(self.writer.shape.outputs);
         self.writer.position();
-        self.prepare_to_ask();
+        self.prepare_prefetch();
         self.writer.declare_sums(sums * w);
         let sum = |place: usize| Block {
             names: (place * w..(place + 1) * w).map(|row| sum_name(0, row)).collect(),
             begun: false,
         };
         let mut sums: Vec<Block> = (0..sums).map(sum).collect();
-        // A factor that all rows share goes to the columns, where it often cancels.
+        // A factor common to all rows is moved to the columns, where it often cancels.
         let shared = form.rows[0].scale;
         for Group { at, first, width, members } in groups {
             let natural = self.cosets.scale(self.n, at);
@@ -166,7 +169,7 @@ impl Transformed<'_> {
                 self.add(block, targets.zip(weights.iter().copied()).collect());
             }
         }
-        self.ask_for(0, true);
+        self.prefetch(0, true);
         self.find_values(&mut sums[..n]);
         let mut values = Vec::new();
         for (row, point) in form.rows.iter().enumerate() {
@@ -185,7 +188,7 @@ impl Transformed<'_> {
         line!(self.writer.text, "}}");
     }
 
-    /// Inputs in the order in which they lie, as far as cosets allow.
+    /// Inputs in memory order, as far as cosets allow.
     fn groups(&self, factors: &Factors) -> Vec<Group> {
         let mut cosets: Vec<_> = by_coset(&factors.cauchy.columns, self.n, self.base).into_iter().collect();
         cosets.sort_by_key(|(_, members)| members.iter().map(|member| member.index).min());
@@ -200,8 +203,8 @@ impl Transformed<'_> {
         groups.filter(|group| !group.members.is_empty()).map(Group::narrowed).collect()
     }
 
-    /// The outputs of what the sums are. A value that is the beginning of one output, and enters no other, stays where it is; the others wait in shared memory, and
-    /// their registers are those of the outputs that have no beginning.
+    /// Computes the outputs from the sums. A value that contributes unscaled to exactly one output stays in its
+    /// registers; the others are written to shared memory, and their registers are reused for the other outputs.
     fn solve(&mut self, solve: &Matrix, values: &[Block]) -> Vec<Block> {
         let only_output = |column: usize| {
             let mut takers = (0..solve.rows()).filter(|&row| solve.at(row, column) != 0);
@@ -222,7 +225,7 @@ impl Transformed<'_> {
         let mut free: Vec<Block> = waiting.iter().map(free).collect();
         let begin = |output: Option<Block>| output.or_else(|| free.pop());
         let outputs: Option<Vec<Block>> = outputs.into_iter().map(begin).collect();
-        let mut outputs = outputs.expect("an output begins with a value, or one that waits enters it");
+        let mut outputs = outputs.expect("every output has an initial value or a term in shared memory");
         waiting.retain(|&column| values[column].begun);
         for (done, &column) in waiting.iter().enumerate() {
             let block = self.get(column, values[column].names.len());
@@ -230,7 +233,7 @@ impl Transformed<'_> {
             let targets = outputs.iter_mut().enumerate().map(|(row, output)| (output, factor(row)));
             self.add(&block, targets.collect());
             if done == 0 {
-                self.ask_for(AT_ONCE, true);
+                self.prefetch(AT_ONCE, true);
             }
         }
         outputs
@@ -238,7 +241,7 @@ impl Transformed<'_> {
 
     fn load(&mut self, input: usize) -> Block {
         if self.loaded.is_multiple_of(AT_ONCE) {
-            self.ask_for(self.loaded + AT_ONCE, false);
+            self.prefetch(self.loaded + AT_ONCE, false);
         }
         self.loaded += 1;
         self.writer.load(input, &format!("{input}u"));
@@ -262,7 +265,7 @@ impl Transformed<'_> {
         let field = self.cosets.field();
         let mut sums = Vec::new();
         for (target, factor) in targets.iter().filter(|(_, factor)| *factor != 0) {
-            // Bit b of a product is the sum of those bits whose powers of x, times the factor, have bit b.
+            // Bit b of a product is the sum of the bits whose power of x times the factor has bit b.
             let powers: Vec<u64> = (0..block.names.len()).map(|bit| field.mul(*factor, 1 << bit)).collect();
             for (row, name) in target.names.iter().enumerate() {
                 let takes = powers.iter().enumerate().map(|(bit, power)| (power >> row & 1) << bit).sum();
@@ -275,7 +278,7 @@ impl Transformed<'_> {
         }
     }
 
-    /// A product with a constant: the block itself where that is 1.
+    /// A product with a constant; the block itself for 1.
     fn times(&mut self, factor: u64, block: Block) -> Block {
         if factor == 1 || !block.begun {
             return block;
@@ -285,7 +288,7 @@ impl Transformed<'_> {
         product
     }
 
-    /// Values at the points from `at` on to coefficients, among `blocks` alone.
+    /// Transforms values at the points from `at` on to coefficients, among `blocks` alone.
     fn find_coefficients(&mut self, at: u64, blocks: &mut [Block]) {
         let mut h = 1;
         while h < blocks.len() {
@@ -302,7 +305,7 @@ impl Transformed<'_> {
         }
     }
 
-    /// Coefficients to values at the points 0..n.
+    /// Transforms coefficients to values at the points 0..n.
     fn find_values(&mut self, blocks: &mut [Block]) {
         let mut h = blocks.len() / 2;
         while h > 0 {
@@ -319,8 +322,8 @@ impl Transformed<'_> {
         }
     }
 
-    /// What the other levels make of `width` inputs from place `first` of the coset at `at` on, which were transformed together: the factor with
-    /// which they are added to each group of as many sums.
+    /// The combined effect of the other levels on `width` inputs from index `first` of the coset at `at`: the factor
+    /// with which they are added to each group of `width` sums.
     fn weights(&self, at: u64, first: usize, width: usize) -> Vec<u64> {
         let field = self.cosets.field();
         let mut weights = vec![0; self.n as usize / width];
@@ -348,7 +351,7 @@ impl Transformed<'_> {
         );
     }
 
-    /// Where a piece of the block at `place` waits in shared memory. A thread reads only what it wrote itself.
+    /// Shared memory address of a piece of the block at `place`. A thread reads only its own values.
     fn waiting(&self, place: usize, piece: usize) -> String {
         format!("mine + {}", (place * self.writer.shape.w / 4 + piece) * THREADS * 16)
     }
@@ -389,7 +392,7 @@ mod tests {
         code.parse::<Code>().unwrap().encode_plan().unwrap()
     }
 
-    /// The reason for all of it.
+    /// The purpose of this kernel.
     #[test]
     fn there_are_half_as_many_additions() {
         for (code, share) in [("64+16:packets=2048", 0.43), ("32+16:packets=2048", 0.48)] {
@@ -420,9 +423,9 @@ mod tests {
         }
     }
 
-    /// Their points, or most of them, are a coset as those of the redundancy are, in numbers of their own.
+    /// Their points, or most of them, are a coset like those of the redundancy, in another numbering.
     #[test]
-    fn neighbours_and_every_nth_block_are_repaired_nearly_as_redundancy_is_made() {
+    fn regular_losses_are_repaired_with_about_the_additions_of_encoding() {
         for (code, k) in [("64+16:packets=2048", 64), ("32+16:packets=2048", 32)] {
             let encoding = counts(&encode(code)).arithmetic();
             let neighbours = (0..k / 16).map(|domain| (16 * domain..16 * domain + 16).collect());
@@ -434,16 +437,16 @@ mod tests {
         }
     }
 
-    /// Whole groups of inputs, each by a line of every thread; the last few by as many as there are.
+    /// Whole groups of inputs, one line per thread; the last inputs by fewer threads.
     #[test]
-    fn inputs_are_asked_for_before_they_are_loaded() {
+    fn inputs_are_prefetched_before_they_are_loaded() {
         let text = |code: &str| source(Dialect::Cuda, &encode(code), WIDTH).unwrap().text;
-        let asked = |text: &str| text.matches("ASK_FOR(*").count();
-        // All but the first four, and the first four of a later tile.
+        let asked = |text: &str| text.matches("PREFETCH(*").count();
+        // All but the first four inputs, and the first four of a later tile.
         assert_eq!(asked(&text("64+16:packets=2048")), 16);
         let odd = text("65+16:packets=2048");
         assert_eq!(asked(&odd), 17);
-        assert!(odd.contains("if (LOCAL_X < 16u) ASK_FOR"), "{odd}");
+        assert!(odd.contains("if (LOCAL_X < 16u) PREFETCH"), "{odd}");
         for code in ["32+16:packets=2048", "64+16:packets=32"] {
             let text = source(Dialect::Cuda, &encode(code), WIDTH).map(|source| source.text);
             assert_eq!(text.as_deref().map_or(0, asked), 0, "{code}");

@@ -1,8 +1,8 @@
-//! Words of symbols into rows of bits, and back: w words of 32 bits hold 32 symbols, and a w x w transposition of the bits makes
-//! row b of the bits b of all of them.
+//! Transposition between words of symbols and bit rows: w words of 32 bits hold 32 symbols, and a w x w transposition
+//! collects bit b of all of them in row b.
 //!
-//! Stage s = w/2, …, 2, 1 exchanges, in words a and a + s, the bits that have s in their place in a symbol with
-//! those that have not. The order of the symbols in a row does not matter, as the way back undoes it.
+//! Stage s = w/2, …, 2, 1 exchanges, in words a and a + s, the bits whose index in a symbol has bit s set with those
+//! that have it clear. The order of the symbols in a row does not matter, since the inverse restores it.
 //!
 //! ```text
 //! low  = (low & mask) | (high << s & ~mask)        mask: the places without s
@@ -12,7 +12,7 @@
 use super::Dialect;
 use super::text::{Text, line};
 
-/// The bits of a word whose place in a symbol of `width` bits has not the bit `stage`.
+/// Mask of the bits of a word whose index in a symbol has bit `stage` clear.
 const fn mask(stage: usize) -> u32 {
     let mut mask = 0;
     let mut bit = 0;
@@ -25,8 +25,8 @@ const fn mask(stage: usize) -> u32 {
     mask
 }
 
-/// Appends the transposition of `words`, which are variables; their number is the width of a symbol, up to 32. Returns the
-/// number of instructions. It is its own inverse.
+/// Appends the transposition of `words`, which are variables; their number is the width of a symbol, up to 32. Returns
+/// the number of instructions. It is its own inverse.
 pub(super) fn transpose(text: &mut Text, dialect: Dialect, words: &[String]) -> usize {
     let mut instructions = 0;
     let mut stage = words.len() / 2;
@@ -40,7 +40,7 @@ pub(super) fn transpose(text: &mut Text, dialect: Dialect, words: &[String]) -> 
 }
 
 fn exchange(text: &mut Text, dialect: Dialect, stage: usize, low: &str, high: &str) -> usize {
-    // Whole bytes and halves change places in one instruction each.
+    // Whole bytes and halves are exchanged with one instruction each.
     let places = match stage {
         8 => Some(("0x6240", "0x7351")),
         16 => Some(("0x5410", "0x7632")),
@@ -64,9 +64,9 @@ fn exchange(text: &mut Text, dialect: Dialect, stage: usize, low: &str, high: &s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gabion_engine::conformance::Random;
+    use gabion_engine::conformance::TestRng;
 
-    /// What the text says, done here.
+    /// Executes the transposition of the text.
     fn done(words: &mut [u32]) {
         let mut stage = words.len() / 2;
         while stage > 0 {
@@ -82,14 +82,14 @@ mod tests {
 
     #[test]
     fn rows_hold_one_bit_of_every_symbol() {
-        let mut random = Random(3);
+        let mut random = TestRng(3);
         for width in [4usize, 8, 16, 32] {
             let words: Vec<u32> = (0..width).map(|_| random.next_u64() as u32).collect();
             let mut rows = words.clone();
             done(&mut rows);
             for (bit, row) in rows.iter().enumerate() {
                 for place in 0..32 {
-                    // Symbol place / width of word place % width.
+                    // Symbol `place / width` of word `place % width`.
                     let symbol = words[place % width] >> (place - place % width);
                     assert_eq!(row >> place & 1, symbol >> bit & 1, "width {width} bit {bit} place {place}");
                 }

@@ -171,6 +171,7 @@ impl Shared {
         if !self.nodes.is_known(number) {
             sync::lock(&self.cached).remove(&number);
             self.source.forget(number);
+            self.history.forget(number);
         }
     }
 

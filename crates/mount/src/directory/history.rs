@@ -40,6 +40,9 @@ fn version_of(generation: &Generation) -> Version {
 #[derive(Debug)]
 pub(super) struct History {
     files: Mutex<HashMap<u64, Tracked>>,
+    /// Files created through the mount and not encoded since, with the changes in progress. They have no redundancy to
+    /// compare with, so they get no history, and their version is not read.
+    new: Mutex<HashMap<u64, u32>>,
     /// Held for reading during a change, for writing while a worker repairs blocks. Files share 64 locks.
     changing: [RwLock<()>; 64],
 }
@@ -73,7 +76,8 @@ impl Tracked {
 
 impl Default for History {
     fn default() -> History {
-        History { files: Mutex::default(), changing: std::array::from_fn(|_| RwLock::default()) }
+        let changing = std::array::from_fn(|_| RwLock::default());
+        History { files: Mutex::default(), new: Mutex::default(), changing }
     }
 }
 
@@ -86,6 +90,25 @@ impl History {
         &self.changing[number as usize % self.changing.len()]
     }
 
+    fn new_files(&self) -> MutexGuard<'_, HashMap<u64, u32>> {
+        sync::lock(&self.new)
+    }
+
+    /// A file was made.
+    pub(super) fn made(&self, number: u64) {
+        self.files().remove(&number);
+        let mut new = self.new_files();
+        // One more is tracked like any other file.
+        if new.len() < MAX_FILES {
+            new.insert(number, 0);
+        }
+    }
+
+    /// The number of a file may stand for another one from now on.
+    pub(super) fn forget(&self, number: u64) {
+        self.new_files().remove(&number);
+    }
+
     /// Runs a change of the content. `range` returns the affected bytes, given the size before.
     pub(super) fn change<T>(
         &self,
@@ -95,6 +118,25 @@ impl History {
         act: impl FnOnce() -> T,
     ) -> T {
         let _no_repair = sync::read(self.lock_of(number));
+        if let Some(changes) = self.new_files().get_mut(&number) {
+            *changes += 1;
+        } else {
+            return self.change_tracked(number, file, range, act);
+        }
+        let done = act();
+        if let Some(changes) = self.new_files().get_mut(&number) {
+            *changes = changes.saturating_sub(1);
+        }
+        done
+    }
+
+    fn change_tracked<T>(
+        &self,
+        number: u64,
+        file: impl AsFd,
+        range: impl FnOnce(u64) -> Range<u64>,
+        act: impl FnOnce() -> T,
+    ) -> T {
         let version = || stat_of(&file).ok().map(|stat| version_of(&Stat::from(stat).generation()));
         self.begin(number, version(), range);
         let done = act();
@@ -147,6 +189,17 @@ impl DirectoryWriter for History {
     }
 
     fn note_encoding_start(&self, old: Option<&Generation>, now: &Generation) {
+        let mut new = self.new_files();
+        match new.get(&now.inode) {
+            // What is encoded may have part of a change that is under way: nothing is known of this version then.
+            Some(1..) => return,
+            // It is tracked from the next change on, which finds this version if nobody else writes before.
+            Some(0) => {
+                new.remove(&now.inode);
+                return;
+            }
+            None => drop(new),
+        }
         let mut files = self.files();
         let version = version_of(now);
         let Some(tracked) = files.get_mut(&now.inode).filter(|tracked| tracked.is_at(version)) else {
@@ -170,5 +223,93 @@ impl DirectoryWriter for History {
             tracked.last = Some(version_of(&after));
         }
         after.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::History;
+    use gabion_vault::storage::plain::DirectoryWriter;
+    use gabion_vault::tree::{Generation, stat_of};
+    use std::fs::File;
+    use std::ops::Range;
+    use std::os::unix::fs::FileExt;
+
+    struct Fixture {
+        history: History,
+        file: File,
+        number: u64,
+    }
+
+    impl Fixture {
+        fn new() -> Fixture {
+            let file = tempfile::tempfile().unwrap();
+            let number = stat_of(&file).unwrap().inode;
+            Fixture { history: History::default(), file, number }
+        }
+
+        fn write(&self, range: Range<u64>, during: impl FnOnce()) {
+            self.history.change(
+                self.number,
+                &self.file,
+                |_| range.clone(),
+                || {
+                    during();
+                    self.file
+                        .write_all_at(&vec![7; (range.end - range.start) as usize], range.start)
+                        .unwrap();
+                },
+            );
+        }
+
+        fn now(&self) -> Generation {
+            stat_of(&self.file).unwrap().generation()
+        }
+
+        fn written_since(&self, version: &Generation) -> Option<Vec<Range<u64>>> {
+            self.history.written_since(version, &self.now())
+        }
+    }
+
+    #[test]
+    fn new_files_are_tracked_from_their_first_encoding_on() {
+        let it = Fixture::new();
+        it.history.made(it.number);
+        it.write(0..100, || ());
+        assert!(it.history.files().is_empty(), "nothing is remembered");
+        assert_eq!(it.written_since(&it.now()), None);
+        let encoded = it.now();
+        it.history.note_encoding_start(None, &encoded);
+        it.write(10..20, || ());
+        it.write(50..60, || ());
+        assert_eq!(it.written_since(&encoded), Some(vec![10..20, 50..60]));
+    }
+
+    /// What was encoded may have a part of what was being written, with the same mtime.
+    #[test]
+    fn a_new_file_that_is_encoded_while_it_is_written_stays_unknown() {
+        let it = Fixture::new();
+        it.history.made(it.number);
+        let mut encoded = None;
+        it.write(0..100, || {
+            let now = it.now();
+            it.history.note_encoding_start(None, &now);
+            encoded = Some(now);
+        });
+        it.write(100..200, || ());
+        assert_eq!(it.written_since(&encoded.unwrap()), None);
+        assert_eq!(it.written_since(&it.now()), None);
+    }
+
+    #[test]
+    fn files_that_were_there_are_tracked_from_their_first_change_on() {
+        let it = Fixture::new();
+        let before = it.now();
+        it.write(0..100, || ());
+        assert_eq!(it.written_since(&before).as_deref(), Some(std::slice::from_ref(&(0..100))));
+        it.file
+            .set_modified(std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1500))
+            .unwrap();
+        assert_eq!(it.written_since(&before), None, "somebody else changed it");
     }
 }

@@ -189,6 +189,9 @@ impl Shared {
             break (file, stat, false);
         };
         let (attr, generation) = self.reply_to_new(parent, name, &stat);
+        if is_new {
+            self.history.made(attr.ino.0);
+        }
         // A created file is opened for writing: no passthrough.
         let refuse = |_: BorrowedFd<'_>| Err(std::io::ErrorKind::Unsupported.into());
         let (handle, mode, _) = self.opened(attr.ino.0, file, kept, &stat, &refuse);

@@ -107,7 +107,7 @@ impl Shared {
         let direct = open.direct.get_or_init(|| Direct::open(open.file.as_fd())).as_ref()?;
         let reader = open.reader.get_or_init(|| self.reader(&open)).as_ref();
         let end = offset.checked_add(buffer.len() as u64)?;
-        if reader.is_some_and(DegradedReader::is_suspicious) || !direct.is_worth_it(offset..end) {
+        if reader.is_some_and(DegradedReader::is_suspicious) || !direct.is_mostly_uncached(offset..end) {
             return None;
         }
         let got = direct.read(buffer, offset).ok()?;

@@ -11,7 +11,7 @@ use fuser::{FileAttr, FileHandle, FopenFlags, TimeOrNow};
 use gabion_platform::sync::lock;
 use gabion_vault::changelog::WHOLE;
 use gabion_vault::degraded::{DegradedReader, ReadError};
-use gabion_vault::live::{DirectoryChange, Found};
+use gabion_vault::live::{DirectoryChange, LiveEntry};
 use gabion_vault::storage::pool::stub::Stub;
 use gabion_vault::storage::pool::{DirectoryExtra, PoolError};
 use gabion_vault::tree::Stat;
@@ -126,7 +126,7 @@ impl Shared {
         let verified = self.verified.as_ref().filter(|_| !open.writable)?;
         let reader = open.reader.get_or_init(|| self.reader(verified, open)).as_ref()?;
         let version = reader.stat().generation();
-        let rests = || open.inode.file.rests_as(&version);
+        let rests = || open.inode.file.is_at_rest_as(&version);
         if !rests() {
             return None;
         }
@@ -142,8 +142,7 @@ impl Shared {
 
     fn reader(&self, verified: &VerifiedReads, open: &OpenFile) -> Option<DegradedReader> {
         let path = self.nodes.path(open.inode.number)?;
-        let reader = DegradedReader::open(&*verified.storage, &verified.coders, &path).ok()?;
-        reader.is_guarded().then_some(reader)
+        DegradedReader::open_guarded(&*verified.storage, &verified.coders, &path).ok().flatten()
     }
 
     /// Runs a change of an open file.
@@ -250,7 +249,7 @@ impl Shared {
             let (path, change) = (self.path(number)?, DirectoryChange { mode, uid, gid, mtime });
             self.live.change_directory(&path, change).for_kernel()?;
             let accessed = set.atime.map(|time| self.nanos(time));
-            let Found::Directory(_, now) = self.found(number)? else { return Err(Errno::STALE.into()) };
+            let LiveEntry::Directory(_, now) = self.found(number)? else { return Err(Errno::STALE.into()) };
             let listed = mode.is_some() && acl::list_of(&now.attributes, ACCESS).is_some();
             if accessed.is_some() || listed {
                 let give = |extra: &mut DirectoryExtra| {
@@ -258,7 +257,7 @@ impl Shared {
                     set_mode(&mut extra.attributes, mode);
                     Ok(())
                 };
-                self.live.change_extra(&path, give).for_kernel()?;
+                self.live.update_directory_extra(&path, give).for_kernel()?;
             }
         } else {
             let inode = self.hold(number)?;

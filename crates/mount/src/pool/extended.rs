@@ -4,7 +4,7 @@ use super::acl::{self, ACCESS, Attributes, DEFAULT, List};
 use super::content::NO_CONTENT;
 use super::errors::ForKernel;
 use super::{Answer, Shared};
-use gabion_vault::live::{DirectoryChange, Found};
+use gabion_vault::live::{DirectoryChange, LiveEntry};
 use gabion_vault::storage::pool::PoolError;
 use gabion_vault::storage::pool::stub::Stub;
 use rustix::fs::XattrFlags;
@@ -57,8 +57,8 @@ impl Shared {
         }
         let _names = self.read_names();
         Ok(match self.found(number)? {
-            Found::Directory(_, extra) => extra.attributes,
-            Found::File(stub) => stub.metadata.attributes,
+            LiveEntry::Directory(_, extra) => extra.attributes,
+            LiveEntry::File(stub) => stub.metadata.attributes,
         })
     }
 
@@ -85,8 +85,8 @@ impl Shared {
             let changed = |extra: &mut gabion_vault::storage::pool::DirectoryExtra| {
                 change(&mut extra.attributes, MAX_OF_DIRECTORY)
             };
-            self.live.change_extra(&path, changed).for_kernel()?;
-            if let (Some(list), Found::Directory(stat, _)) = (mode, self.found(number)?) {
+            self.live.update_directory_extra(&path, changed).for_kernel()?;
+            if let (Some(list), LiveEntry::Directory(stat, _)) = (mode, self.found(number)?) {
                 let change =
                     DirectoryChange { mode: Some(list.mode(stat.mode)), ..DirectoryChange::default() };
                 self.live.change_directory(&path, change).for_kernel()?;

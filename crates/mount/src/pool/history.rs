@@ -4,7 +4,7 @@
 use super::Shared;
 use super::errors::ForKernel;
 use super::inodes::{Inode, number_of};
-use gabion_vault::live::Found;
+use gabion_vault::live::LiveEntry;
 use gabion_vault::storage::pool::PoolWriter;
 use gabion_vault::tree::Generation;
 use std::ops::Range;
@@ -15,16 +15,16 @@ const AT_ONCE: usize = 16;
 impl PoolWriter for Shared {
     fn written_since(&self, path: &[u8], version: &Generation) -> Option<Vec<Range<u64>>> {
         match self.live.find(path).ok()?? {
-            Found::File(stub) => self.live.written_since(stub.id, version),
-            Found::Directory(..) => None,
+            LiveEntry::File(stub) => self.live.written_since(stub.id, version),
+            LiveEntry::Directory(..) => None,
         }
     }
 
     fn repair_blocks(&self, path: &[u8], cells: &[Range<u64>]) {
-        let Ok(Some(Found::File(stub))) = self.live.find(path) else { return };
+        let Ok(Some(LiveEntry::File(stub))) = self.live.find(path) else { return };
         let number = number_of(stub.id);
         let held = self.hold_by(number, || match self.live.find(path).for_kernel()? {
-            Some(Found::File(stub)) if number_of(stub.id) == number => Ok(stub),
+            Some(LiveEntry::File(stub)) if number_of(stub.id) == number => Ok(stub),
             _ => Err(rustix::io::Errno::STALE.into()),
         });
         let Ok(inode) = held else { return };

@@ -12,7 +12,7 @@ use fuser::{FileAttr, FileType, Generation, INodeNo};
 use gabion_platform::sync;
 use gabion_platform::sync::lock;
 use gabion_vault::format::FileId;
-use gabion_vault::live::{Found, LiveFile};
+use gabion_vault::live::{LiveEntry, LiveFile};
 use gabion_vault::storage::pool::stub::{Special, Stub};
 use gabion_vault::storage::pool::{DirectoryExtra, Unlinked};
 use gabion_vault::tree::Stat;
@@ -141,13 +141,13 @@ impl Shared {
         parent: u64,
         name: &[u8],
         path: &[u8],
-        found: &Found,
+        found: &LiveEntry,
     ) -> (FileAttr, Generation) {
         let attr = match found {
-            Found::Directory(stat, extra) => {
+            LiveEntry::Directory(stat, extra) => {
                 attributes_of_directory(self.directory_number(parent, name, path), stat, extra)
             }
-            Found::File(stub) => {
+            LiveEntry::File(stub) => {
                 let number = number_of(stub.id);
                 // A file without hard links has one name: it was renamed by another process.
                 if let Some((old, its_name)) = self
@@ -175,21 +175,23 @@ impl Shared {
         }
         let _names = self.read_names();
         match self.found(number)? {
-            Found::Directory(stat, extra) => Ok(attributes_of_directory(number, &stat, &extra)),
-            Found::File(stub) => Ok(self.attributes_now(number, &stub)),
+            LiveEntry::Directory(stat, extra) => Ok(attributes_of_directory(number, &stat, &extra)),
+            LiveEntry::File(stub) => Ok(self.attributes_now(number, &stub)),
         }
     }
 
     /// The file or directory of an inode number, by any of its names.
-    pub(super) fn found(&self, number: u64) -> Answer<Found> {
+    pub(super) fn found(&self, number: u64) -> Answer<LiveEntry> {
         let mut paths = self.nodes.paths(number);
         if number == ROOT {
             paths.push(Vec::new());
         }
         for path in paths {
             match self.live.find(&path).for_kernel()? {
-                Some(found @ Found::Directory(..)) if Shared::is_directory(number) => return Ok(found),
-                Some(Found::File(stub)) if number_of(stub.id) == number => return Ok(Found::File(stub)),
+                Some(found @ LiveEntry::Directory(..)) if Shared::is_directory(number) => return Ok(found),
+                Some(LiveEntry::File(stub)) if number_of(stub.id) == number => {
+                    return Ok(LiveEntry::File(stub));
+                }
                 Some(_) | None => {}
             }
         }
@@ -202,8 +204,8 @@ impl Shared {
     /// [`let_go`](Shared::let_go).
     pub(super) fn hold(&self, number: u64) -> Answer<Arc<Inode>> {
         self.hold_by(number, || match self.found(number)? {
-            Found::File(stub) => Ok(stub),
-            Found::Directory(..) => Err(Errno::STALE.into()),
+            LiveEntry::File(stub) => Ok(stub),
+            LiveEntry::Directory(..) => Err(Errno::STALE.into()),
         })
     }
 
@@ -247,7 +249,7 @@ impl Shared {
         remove_from_table(&mut inodes, inode);
         drop(inodes);
         if let Some(stub) = removed {
-            self.live.bury(&lock(&inode.was_at), stub);
+            self.live.queue_removal(&lock(&inode.was_at), stub);
         }
     }
 
@@ -272,7 +274,7 @@ impl Shared {
         for inode in all {
             // A failure here leaves the same state as a crash.
             if let Ok(Some(stub)) = inode.file.close(&|| self.nodes.paths(inode.number)) {
-                self.live.bury(&lock(&inode.was_at), stub);
+                self.live.queue_removal(&lock(&inode.was_at), stub);
             }
         }
         let _ = self.live.tick();
@@ -283,15 +285,15 @@ impl Shared {
         match unnamed {
             Unlinked::Other(stub) => {
                 if let Some(inode) = self.opened(number_of(stub.id)) {
-                    inode.file.has_fewer_names(&stub);
+                    inode.file.note_removed_link(&stub);
                 }
             }
             Unlinked::Last(stub) => match self.opened(number_of(stub.id)) {
                 Some(inode) => {
                     *lock(&inode.was_at) = path.to_vec();
-                    inode.file.lose_name();
+                    inode.file.unlink();
                 }
-                None => self.live.bury(path, stub),
+                None => self.live.queue_removal(path, stub),
             },
         }
     }
@@ -325,7 +327,7 @@ impl Inode {
     pub(super) fn attributes(&self) -> FileAttr {
         let attr = self.file.with_stub(|stub| attributes_of(self.number, stub));
         // A file without names is known only by its open handles.
-        if self.file.is_nameless() { FileAttr { nlink: 0, ..attr } } else { attr }
+        if self.file.is_unlinked() { FileAttr { nlink: 0, ..attr } } else { attr }
     }
 }
 

@@ -14,7 +14,7 @@ use fuser::{
 use gabion_platform::sync::lock;
 use gabion_vault::changelog::WHOLE;
 use gabion_vault::format::Metadata;
-use gabion_vault::live::{Found, LiveFile, Moved};
+use gabion_vault::live::{LiveEntry, LiveFile, RenameOutcome};
 use gabion_vault::storage::pool::stub::{Special, Stub};
 use gabion_vault::storage::pool::{DirectoryExtra, Unlinked};
 use gabion_vault::tree::{join, split};
@@ -59,7 +59,7 @@ impl Shared {
         is_directory: bool,
         request: &Request,
     ) -> Answer<(Metadata, bool)> {
-        let (group, extra) = self.live.handed_down(split(path).0).for_kernel()?;
+        let (group, extra) = self.live.inherited_by_entries(split(path).0).for_kernel()?;
         let (attributes, mode) = acl::inherit(&extra.attributes, mode & 0o7777, is_directory);
         let gid = group.unwrap_or_else(|| request.gid());
         let metadata = Metadata { mode, uid: request.uid(), gid, attributes, ..Metadata::default() };
@@ -94,10 +94,10 @@ impl Shared {
         if let Some(special) = special {
             let (metadata, _) = self.metadata(&path, mode, false, request)?;
             let stub = self.live.make_special(&path, special, &metadata).for_kernel()?;
-            return Ok(self.entry_reply(parent, name, &path, &Found::File(Box::new(stub))));
+            return Ok(self.entry_reply(parent, name, &path, &LiveEntry::File(Box::new(stub))));
         }
         let inode = self.add(self.make(&path, mode, request)?);
-        let found = Found::File(Box::new(inode.file.stub()));
+        let found = LiveEntry::File(Box::new(inode.file.stub()));
         let reply = self.entry_reply(parent, name, &path, &found);
         drop(names);
         self.record_new(path, &inode.file);
@@ -135,7 +135,7 @@ impl Shared {
             }
             made => self.add(made?),
         };
-        let found = Found::File(Box::new(inode.file.stub()));
+        let found = LiveEntry::File(Box::new(inode.file.stub()));
         let (attr, generation) = self.entry_reply(parent, name, &path, &found);
         drop(names);
         self.record_new(path.clone(), &inode.file);
@@ -182,7 +182,7 @@ impl Shared {
                 extra.attributes = attributes;
                 Ok(())
             };
-            self.live.change_extra(&path, give).for_kernel()?;
+            self.live.update_directory_extra(&path, give).for_kernel()?;
         }
         let found = self.live.find(&path).for_kernel()?.ok_or(Errno::NOENT)?;
         Ok(self.entry_reply(parent, name, &path, &found))
@@ -201,7 +201,7 @@ impl Shared {
         // Symbolic links have no access control lists.
         let metadata = Metadata { mode: 0o777, attributes: Vec::new(), ..metadata };
         let stub = self.live.make_link(&path, target.as_os_str().as_bytes(), &metadata).for_kernel()?;
-        Ok(self.entry_reply(parent, name, &path, &Found::File(Box::new(stub))))
+        Ok(self.entry_reply(parent, name, &path, &LiveEntry::File(Box::new(stub))))
     }
 
     pub(super) fn read_link(&self, number: u64) -> Answer<Vec<u8>> {
@@ -252,9 +252,9 @@ impl Shared {
         }
         let stays = flags.contains(RenameFlags::RENAME_NOREPLACE);
         match self.live.rename(&old, &new, stays).for_kernel()? {
-            Moved::Not => return Ok(()),
-            Moved::Over(None) => {}
-            Moved::Over(Some(unnamed)) => self.name_removed(&new, unnamed),
+            RenameOutcome::SameFile => return Ok(()),
+            RenameOutcome::Renamed(None) => {}
+            RenameOutcome::Renamed(Some(unnamed)) => self.name_removed(&new, unnamed),
         }
         self.nodes.renamed(from, to);
         drop(change);
@@ -287,7 +287,7 @@ impl Shared {
         let inode = self.hold(number)?;
         let linked = inode.file.add_name(&|| self.nodes.paths(number), &path).for_kernel();
         let reply = linked.map(|()| {
-            let found = Found::File(Box::new(inode.file.stub()));
+            let found = LiveEntry::File(Box::new(inode.file.stub()));
             self.entry_reply(parent, name, &path, &found)
         });
         drop(change);
@@ -315,7 +315,7 @@ impl Shared {
         &self,
         handle: u64,
         offset: u64,
-        mut take: impl FnMut(u64, u64, &OsStr, &[u8], Option<(Vec<u8>, Found)>) -> bool,
+        mut take: impl FnMut(u64, u64, &OsStr, &[u8], Option<(Vec<u8>, LiveEntry)>) -> bool,
     ) -> Answer<()> {
         let open = self.directories.get(handle)?;
         let _names = self.read_names();
@@ -342,11 +342,11 @@ impl Shared {
     pub(super) fn list(&self, handle: u64, offset: u64, reply: &mut ReplyDirectory) -> Answer<()> {
         self.walk(handle, offset, |number, next, os_name, name, found| match found {
             None => reply.add(INodeNo(number), next, FileType::Directory, os_name),
-            Some((path, Found::Directory(..))) => {
+            Some((path, LiveEntry::Directory(..))) => {
                 let child = self.directory_number(number, name, &path);
                 reply.add(INodeNo(child), next, FileType::Directory, os_name)
             }
-            Some((_, Found::File(stub))) => {
+            Some((_, LiveEntry::File(stub))) => {
                 let attr = attributes_of(super::inodes::number_of(stub.id), &stub);
                 reply.add(attr.ino, next, attr.kind, os_name)
             }

@@ -18,7 +18,7 @@ fn repair_moved(fixture: &Fixture) {
     let _lock = vault.lock("test").unwrap();
     let report = gabion_vault::protect::protect(&vault, QUIET).unwrap();
     for (path, why) in &report.done.failed {
-        assert!(why.contains("is gone") && path.ends_with(b" moved"), "{report:?}");
+        assert!(why.contains("is unreachable") && path.ends_with(b" moved"), "{report:?}");
         let done = repair(&vault, path, QUIET).unwrap();
         assert!(done.state <= State::Degraded, "{done:?}");
     }
@@ -73,7 +73,7 @@ fn reading_leaves_mirrors_current_that_do_not_answer() {
     fixture.bring_back(1);
     [2, 3].iter().for_each(|&number| fixture.lose(number));
     let error = fixture.pool().stub(b"dir/file").unwrap_err().to_string();
-    assert!(error.contains("no target with the current namespace answers"), "{error}");
+    assert!(error.contains("no target with the current namespace is reachable"), "{error}");
 }
 
 /// Two of eight disks are pulled out while files are read; then files are written as well.

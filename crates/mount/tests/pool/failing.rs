@@ -262,7 +262,7 @@ fn commands_go_on_without(number: usize) {
     {
         let vault = fixture.vault();
         let _lock = vault.lock("test").unwrap();
-        let report = rebuild(&vault, &pool_rebuild::Options::default(), QUIET).unwrap();
+        let report = rebuild(&vault, &pool_rebuild::RebuildOptions::default(), QUIET).unwrap();
         assert!(report.failed.is_empty() && report.unplaced.is_empty(), "{report:?}");
     }
     let left: Vec<&String> = files.keys().filter(|name| uses(name)).collect();

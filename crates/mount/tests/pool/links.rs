@@ -1,7 +1,7 @@
 //! Files with several names, names that are exchanged, and what is neither a file nor a directory.
 
 use super::fixture::{Fixture, Mount, QUIET, TestRng, can_mount};
-use gabion_vault::pool_rebuild::{Options, rebuild};
+use gabion_vault::pool_rebuild::{RebuildOptions, rebuild};
 use rustix::fs::{RenameFlags, XattrFlags};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -205,7 +205,7 @@ fn a_lost_target_is_rebuilt_for_all_names() {
     fixture.lose(number);
     let vault = fixture.vault();
     let lock = vault.lock("test").unwrap();
-    let report = rebuild(&vault, &Options::default(), QUIET).unwrap();
+    let report = rebuild(&vault, &RebuildOptions::default(), QUIET).unwrap();
     assert!(report.is_whole(), "{report:?}");
     drop(lock);
     for (file, content) in contents.iter().enumerate() {

@@ -15,8 +15,8 @@ fn file_on_disk() -> (File, Vec<u8>) {
     (file, content)
 }
 
-/// Nothing only where the file system says nothing.
-fn past_memory(file: &File) -> Option<Direct> {
+/// `None` only if the file system does not report direct I/O.
+fn open_direct(file: &File) -> Option<Direct> {
     let direct = Direct::open(file.as_fd());
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).unwrap();
     assert_eq!(direct.is_some(), stat.stx_dio_offset_align > 0);
@@ -24,9 +24,9 @@ fn past_memory(file: &File) -> Option<Direct> {
 }
 
 #[test]
-fn what_is_read_past_memory_is_what_is_there() {
+fn direct_reads_return_the_file_content() {
     let (file, content) = file_on_disk();
-    let Some(direct) = past_memory(&file) else { return };
+    let Some(direct) = open_direct(&file) else { return };
     let mut pages = Pages::new(4 << 20).unwrap();
     for (offset, length) in
         [(0usize, 1 << 20), (1 << 20, 64 << 10), (3 << 20, 1 << 20), (2 << 20, 2 << 20), (4 << 20, 1 << 20)]
@@ -40,16 +40,16 @@ fn what_is_read_past_memory_is_what_is_there() {
 }
 
 #[test]
-fn only_what_is_on_the_disk_alone_is_worth_it() {
+fn only_uncached_clean_ranges_are_read_directly() {
     let (file, _) = file_on_disk();
-    let Some(direct) = past_memory(&file) else { return };
-    assert!(!direct.is_worth_it(0..1 << 20), "not on the disk yet");
+    let Some(direct) = open_direct(&file) else { return };
+    assert!(!direct.is_mostly_uncached(0..1 << 20), "not on the disk yet");
     file.sync_all().unwrap();
-    assert!(!direct.is_worth_it(0..1 << 20), "in memory");
+    assert!(!direct.is_mostly_uncached(0..1 << 20), "in memory");
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-    assert!(direct.is_worth_it(0..1 << 20));
-    assert!(!direct.is_worth_it(1..1 << 20), "no whole units");
+    assert!(direct.is_mostly_uncached(0..1 << 20));
+    assert!(!direct.is_mostly_uncached(1..1 << 20), "no whole units");
     let mut pages = Pages::new(1 << 20).unwrap();
     direct.read(&mut pages[..1 << 20], 0).unwrap();
-    assert!(direct.is_worth_it(0..1 << 20), "reading it so leaves nothing in memory");
+    assert!(direct.is_mostly_uncached(0..1 << 20), "reading it so leaves nothing in memory");
 }

@@ -1,18 +1,18 @@
-//! The calls of the kernel: queues, marks, and handles, by which a file system knows a file whatever its names are.
+//! System calls of fanotify: queues, marks, and file handles.
 
 use super::wire::{self, Handle};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// A new queue.
+/// Creates an event queue.
 pub(super) fn make_queue(flags: libc::c_uint, file: libc::c_uint) -> io::Result<OwnedFd> {
-    // SAFETY: the call takes two numbers and touches no memory of ours.
+    // SAFETY: the call takes two integers and no pointer.
     let made = unsafe { libc::fanotify_init(flags, file) };
     if made < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call succeeded, so this is a new descriptor that nobody else has.
+    // SAFETY: the call succeeded, so this is a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(made) })
 }
 
@@ -33,7 +33,7 @@ pub(super) fn mark(
     }
 }
 
-/// A handle as the kernel has it, with room for the longest.
+/// `struct file_handle` with space for the longest handle.
 #[repr(C)]
 struct FileHandle {
     bytes: libc::c_uint,
@@ -41,7 +41,7 @@ struct FileHandle {
     handle: [u8; wire::MAX_HANDLE],
 }
 
-/// Opens the directory that a handle stands for, on the file system of `root`.
+/// Opens the directory of a handle on the file system of `root`.
 pub(super) fn open_by_handle(root: &OwnedFd, handle: Handle<'_>) -> io::Result<OwnedFd> {
     if handle.bytes.len() > wire::MAX_HANDLE {
         return Err(io::ErrorKind::InvalidData.into());
@@ -60,7 +60,7 @@ pub(super) fn open_by_handle(root: &OwnedFd, handle: Handle<'_>) -> io::Result<O
     if opened < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call succeeded, so this is a new descriptor that nobody else has.
+    // SAFETY: the call succeeded, so this is a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(opened) })
 }
 

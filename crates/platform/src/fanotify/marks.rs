@@ -1,68 +1,70 @@
-//! What is asked of the kernel: names everywhere, content where a directory has a mark of its own.
+//! Marks of a fanotify queue: name events for the whole file system, content events for directories with their own
+//! mark.
 //!
-//! Whoever writes pays for every event, and unpacking an archive makes five for each file. While the file's
-//! directory is new, only the first is needed: whoever reads that a file appeared looks at it later, and sees all that was done to
-//! it. So the mark of the file system asks for names, and a mark of each directory in the tree for what happens to the files in
-//! it. A new directory gets its mark when the event of its making is read; no event of a name in it is read before that one.
-//! So what was done to its files before the mark is seen by those who look, and what is done afterwards is told.
+//! Every event costs the writing process time, and unpacking an archive causes five events per file. In a new directory
+//! only the first is needed: the reader of the event examines the file later and sees all changes until then. So the
+//! mark of the file system requests name events, and a mark of each directory in the tree requests content events of
+//! its files. A new directory is marked when the event of its creation is read, and no event of a name in it is read
+//! before that. Changes before the mark are therefore seen when the file is examined, and later changes are reported.
 //!
-//! Even that one event is most of what being watched costs whoever unpacks. So a new directory is *hushed* at first: an ignore mark
-//! (Linux 6.0) keeps the kernel from telling that files appear in it; that directories do, and that anything goes or gets another name,
-//! is told. When the hush ends, the directory first gets its mark and then is listed. Whatever
-//! appeared unheard is in that list, or an event tells where it went; and what is done after the listing is told.
+//! That one event is still most of the cost of the watch. So a new directory is *ignored* at first: an ignore mark
+//! (Linux 6.0) suppresses the creation events of files in it; new directories, deletions and renames are reported. When
+//! the ignore state ends, the directory is marked first and then listed. Files whose creation was suppressed are in
+//! that list, or an event says where they moved; changes after the listing are reported.
 //!
-//! As long as directories that may have files wait for their marks (all at the beginning and after a loss, those that
-//! were moved), the mark of the file system asks for content as well. It does so for good where a directory cannot be
-//! marked, such as one under a mount, or where there are too many.
+//! While directories that may contain files wait for their marks (all directories at the start and after a loss of
+//! events, and those that were moved in), the mark of the file system requests content events as well. It does so
+//! permanently if a directory cannot be marked, such as one under a mount, or if there are too many directories.
 
 use super::calls::{make_queue, mark};
 use super::tree::Tree;
-use crate::event::{SourceError, Wide, is_own, join, sysctl};
+use crate::event::{FilesystemWide, SourceError, is_own, join, sysctl};
 use rustix::fs::{Dir, FileType};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// What appears, goes, and gets another name.
+/// Name events: creations, deletions, renames.
 const NAMES: u64 = libc::FAN_CREATE | libc::FAN_DELETE | libc::FAN_RENAME | libc::FAN_ONDIR;
 
-/// What happens to files.
+/// Content events of files.
 const CONTENT: u64 = libc::FAN_MODIFY | libc::FAN_CLOSE_WRITE | libc::FAN_ATTRIB;
 
-/// What is not told of a directory that is hushed: that files appear.
-const HUSHED: u64 = libc::FAN_CREATE;
+/// Events that an ignore mark suppresses: creations of files.
+const IGNORED: u64 = libc::FAN_CREATE;
 
-/// Most directories that are hushed at a time; each keeps a descriptor. Archives are unpacked one directory after the other.
-pub(super) const MAX_HUSHED: usize = 64;
+/// Maximum number of ignored directories; each keeps a descriptor open. Archives are unpacked one directory after the
+/// other.
+pub(super) const MAX_IGNORED: usize = 64;
 
-/// Most directories with marks of their own; each keeps about a kilobyte of the kernel's memory.
+/// Maximum number of marked directories; each mark takes about 1 KiB of kernel memory.
 const MAX_MARKED: usize = 1 << 17;
 
-/// Directories that are marked in one go, so that events do not wait for long: some ten milliseconds.
+/// Directories that are marked per call, so that events wait for some 10 ms at most.
 const SLICE: usize = 4096;
 
 /// The marks of one queue.
 #[derive(Debug)]
 pub(super) struct Marks {
     queue: OwnedFd,
-    /// Whether the mark of the file system asks for content.
+    /// True while the mark of the file system requests content events.
     is_wide: bool,
-    /// Directories that wait for a mark, and with them those in them.
+    /// Directories that wait for a mark, together with their subdirectories.
     ahead: Vec<Vec<u8>>,
     marked: usize,
-    /// Those that are hushed, by where they were made; the oldest first.
-    hushed: VecDeque<(Vec<u8>, OwnedFd)>,
-    /// Whether the kernel has ignore marks, as far as is known.
-    can_hush: bool,
-    /// Most that are marked.
+    /// Ignored directories by the path at which they were created, oldest first.
+    ignored: VecDeque<(Vec<u8>, OwnedFd)>,
+    /// True unless the kernel was found to lack ignore marks.
+    can_ignore: bool,
+    /// Limit of marked directories.
     most: usize,
-    /// Directories get no marks any more, and why.
-    given_up: Option<Wide>,
+    /// Set once directories are no longer marked: the reason.
+    given_up: Option<FilesystemWide>,
 }
 
 impl Marks {
-    /// A queue that hears of everything on the file system of the tree.
+    /// A queue with a mark for all events of the file system of the tree.
     pub(super) fn new(tree: &Tree) -> Result<Marks, SourceError> {
         let queue = queue(tree.shown())?;
         let ahead = vec![Vec::new()];
@@ -71,8 +73,8 @@ impl Marks {
             is_wide: true,
             ahead,
             marked: 0,
-            hushed: VecDeque::new(),
-            can_hush: true,
+            ignored: VecDeque::new(),
+            can_ignore: true,
             most: MAX_MARKED,
             given_up: None,
         };
@@ -80,8 +82,8 @@ impl Marks {
         Ok(marks)
     }
 
-    /// Why the file system is asked for everything for good.
-    pub(super) fn given_up(&self) -> Option<&Wide> {
+    /// Reason why all events of the file system are requested permanently.
+    pub(super) fn given_up(&self) -> Option<&FilesystemWide> {
         self.given_up.as_ref()
     }
 
@@ -89,7 +91,7 @@ impl Marks {
         self.queue.as_fd()
     }
 
-    /// Events were lost, directories perhaps among them.
+    /// Events were lost, possibly of new directories: all directories are marked again.
     pub(super) fn start_again(&mut self, tree: &Tree) -> Result<(), SourceError> {
         if self.given_up.is_some() {
             return Ok(());
@@ -100,7 +102,7 @@ impl Marks {
         Ok(())
     }
 
-    /// A directory came here with all that is in it.
+    /// A directory was moved to this path with its content.
     pub(super) fn moved(&mut self, path: &[u8], tree: &Tree) -> Result<(), SourceError> {
         if self.given_up.is_some() {
             return Ok(());
@@ -110,67 +112,69 @@ impl Marks {
         Ok(())
     }
 
-    /// A directory was made here: what comes to be in it is told after this, or when its hush ends.
+    /// A directory was created at this path: its content is reported from now on, or when its ignore state ends.
     pub(super) fn made(&mut self, path: &[u8], tree: &Tree) -> Result<(), SourceError> {
         if self.given_up.is_some() {
             return Ok(());
         }
-        // While all content is asked for, a hush would keep back one event of five.
-        let marked = match self.can_hush && !self.is_wide {
-            true => self.hush(path, tree),
+        // While content events are requested for the file system, an ignore mark would save only one event in five.
+        let marked = match self.can_ignore && !self.is_wide {
+            true => self.ignore(path, tree),
             false => self.mark(path, tree).map(drop),
         };
         if let Err(error) = marked {
             return self.give_up(refused(path, error), tree);
         }
         match self.marked > self.most && self.ahead.is_empty() {
-            // Many of these may be gone by now.
+            // Many of the marked directories may have been removed.
             true => self.flush(tree).and_then(|()| self.start_again(tree)),
             false => Ok(()),
         }
     }
 
-    /// Whether files may have appeared unheard in the directory that was made here.
-    pub(super) fn is_hushed(&self, path: &[u8]) -> bool {
-        self.hushed.iter().any(|(hushed, _)| hushed == path)
+    /// True if creations of files in the directory created at this path may be suppressed.
+    pub(super) fn is_ignored(&self, path: &[u8]) -> bool {
+        self.ignored.iter().any(|(ignored, _)| ignored == path)
     }
 
-    /// How many directories are hushed.
-    pub(super) fn hushed(&self) -> usize {
-        self.hushed.len()
+    /// Number of ignored directories.
+    pub(super) fn ignored(&self) -> usize {
+        self.ignored.len()
     }
 
-    /// Ends the hush of the oldest directory if more than so many are hushed. What is in it then has not been told of.
-    pub(super) fn end_hush(&mut self, beyond: usize, tree: &Tree) -> Result<Option<OwnedFd>, SourceError> {
-        if self.hushed.len() <= beyond {
+    /// Ends the ignore state of the oldest directory if more than `beyond` directories are ignored. Its files have not
+    /// been reported.
+    pub(super) fn end_ignore(&mut self, beyond: usize, tree: &Tree) -> Result<Option<OwnedFd>, SourceError> {
+        if self.ignored.len() <= beyond {
             return Ok(None);
         }
-        let Some((path, directory)) = self.hushed.pop_front() else { return Ok(None) };
-        // Where marks were given up, content is told by that of the file system.
+        let Some((path, directory)) = self.ignored.pop_front() else { return Ok(None) };
+        // Once marks are given up, the mark of the file system reports content events.
         if self.given_up.is_none()
             && let Err(error) = self.add_mark(&directory)
         {
             self.give_up(refused(&path, error), tree)?;
         }
         let speak = libc::FAN_MARK_REMOVE | libc::FAN_MARK_IGNORE_SURV;
-        match mark(&self.queue, speak, HUSHED, &directory) {
-            // No mark is left of it: all were taken away meanwhile.
+        match mark(&self.queue, speak, IGNORED, &directory) {
+            // Its mark is gone: all marks were removed meanwhile.
             Ok(()) | Err(Errno::NOENT) => Ok(Some(directory)),
             Err(error) => self.give_up(refused(&path, error), tree).map(|()| Some(directory)),
         }
     }
 
-    /// Hushes a directory, or marks it where that cannot be done; nothing if it is gone, or something else by now.
-    fn hush(&mut self, path: &[u8], tree: &Tree) -> Result<(), Errno> {
+    /// Ignores a directory, or marks it if ignore marks are not supported; does nothing if it is gone or no longer a
+    /// directory.
+    fn ignore(&mut self, path: &[u8], tree: &Tree) -> Result<(), Errno> {
         let Some(directory) = open(path, tree)? else { return Ok(()) };
-        match mark(&self.queue, libc::FAN_MARK_ADD | libc::FAN_MARK_IGNORE_SURV, HUSHED, &directory) {
+        match mark(&self.queue, libc::FAN_MARK_ADD | libc::FAN_MARK_IGNORE_SURV, IGNORED, &directory) {
             Ok(()) => {
                 self.marked += 1;
-                self.hushed.push_back((path.to_vec(), directory));
+                self.ignored.push_back((path.to_vec(), directory));
                 Ok(())
             }
             Err(Errno::INVAL) => {
-                self.can_hush = false;
+                self.can_ignore = false;
                 self.marked += 1;
                 self.add_mark(&directory)
             }
@@ -178,7 +182,7 @@ impl Marks {
         }
     }
 
-    /// Marks some of those that wait; when none is left, the file system is asked for names only.
+    /// Marks some of the waiting directories; when none is left, the file system mark is reduced to name events.
     pub(super) fn walk(&mut self, tree: &Tree) -> Result<(), SourceError> {
         for _ in 0..SLICE {
             let Some(path) = self.ahead.pop() else { break };
@@ -191,7 +195,7 @@ impl Marks {
                 return self.give_up(refused(&path, error), tree);
             }
             if self.marked + self.ahead.len() > self.most {
-                return self.give_up(Wide::TooMany { most: self.most }, tree);
+                return self.give_up(FilesystemWide::TooMany { most: self.most }, tree);
             }
         }
         if self.ahead.is_empty() && self.is_wide && self.given_up.is_none() {
@@ -201,7 +205,7 @@ impl Marks {
         Ok(())
     }
 
-    /// Marks a directory; nothing if it is gone.
+    /// Marks a directory; `None` if it is gone.
     fn mark(&mut self, path: &[u8], tree: &Tree) -> Result<Option<OwnedFd>, Errno> {
         let Some(directory) = open(path, tree)? else { return Ok(None) };
         self.add_mark(&directory)?;
@@ -225,14 +229,14 @@ impl Marks {
         Ok(())
     }
 
-    fn give_up(&mut self, why: Wide, tree: &Tree) -> Result<(), SourceError> {
+    fn give_up(&mut self, why: FilesystemWide, tree: &Tree) -> Result<(), SourceError> {
         self.widen(tree)?;
         self.given_up = Some(why);
         self.ahead = Vec::new();
         self.flush(tree)
     }
 
-    /// Takes the marks of directories away.
+    /// Removes the marks of directories.
     fn flush(&mut self, tree: &Tree) -> Result<(), SourceError> {
         self.widen(tree)?;
         self.marked = 0;
@@ -256,7 +260,7 @@ impl Marks {
     }
 }
 
-/// A directory; nothing if it is gone, or something else by now, which events of their own tell.
+/// Opens a directory; `None` if it is gone or no longer a directory, which other events report.
 fn open(path: &[u8], tree: &Tree) -> Result<Option<OwnedFd>, Errno> {
     match tree.open(path) {
         Ok(directory) => Ok(Some(directory)),
@@ -265,18 +269,18 @@ fn open(path: &[u8], tree: &Tree) -> Result<Option<OwnedFd>, Errno> {
     }
 }
 
-fn refused(path: &[u8], error: Errno) -> Wide {
+fn refused(path: &[u8], error: Errno) -> FilesystemWide {
     match error {
-        Errno::XDEV => Wide::Mount(path.to_vec()),
-        _ => Wide::Refused { path: path.to_vec(), error: error.to_string() },
+        Errno::XDEV => FilesystemWide::Mount(path.to_vec()),
+        _ => FilesystemWide::Refused { path: path.to_vec(), error: error.to_string() },
     }
 }
 
-/// A new queue.
+/// Creates the event queue.
 fn queue(root: &Path) -> Result<OwnedFd, SourceError> {
     let call = "fanotify_init";
-    // Directory and name, and not the file itself: its handle would cost every event, and tell apart only what whoever reads
-    // events has to look at anyway.
+    // Directory handle and name, without the handle of the file: that would make every event larger, and the file has
+    // to be examined anyway.
     let flags = libc::FAN_CLASS_NOTIF
         | libc::FAN_CLOEXEC
         | libc::FAN_NONBLOCK

@@ -1,7 +1,7 @@
-//! The tree that is watched, and where in it a directory is that the kernel names by its handle.
+//! The watched tree, and the paths of directories that the kernel identifies by handles.
 
 use super::calls::{handle_of, open_by_handle};
-use super::wire::{Handle, Place};
+use super::wire::{EntryName, Handle};
 use crate::event::{SourceError, is_own, join};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, openat2, statx};
 use std::collections::HashMap;
@@ -10,50 +10,50 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Directories whose paths are remembered; when there are more, all are forgotten and found again.
+/// Capacity of the path cache; when it is full, it is cleared.
 const MAX_REMEMBERED: usize = 1 << 16;
 
-/// How often a directory is looked for that is moved while we look.
+/// Attempts to resolve the path of a directory that is moved at the same time.
 const TRIES: u32 = 3;
 
-/// Paths of the tree are what they seem: no way out of it by a link.
+/// Paths are resolved beneath the root, without symbolic links.
 const BENEATH: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
-/// The tree that is watched.
+/// The watched tree.
 #[derive(Debug)]
 pub(super) struct Tree {
     root: OwnedFd,
     path: PathBuf,
-    /// Directories of this name are not part of the tree, wherever they are.
+    /// Directories of this name are excluded at every level.
     own: Vec<u8>,
-    /// Paths of directories by their handles; nothing for those outside.
+    /// Paths of directories by handle; `None` for those outside the tree.
     remembered: Remembered,
 }
 
 type Remembered = HashMap<Box<[u8]>, Option<Box<[u8]>>>;
 
-/// Where a directory is.
-pub(super) enum Found {
+/// Location of a directory.
+pub(super) enum DirLocation {
     /// Its path within the tree.
     Inside(Vec<u8>),
-    /// Elsewhere on the file system, or of ours.
+    /// Elsewhere on the file system, or excluded.
     Outside,
-    /// It is gone.
+    /// Removed.
     Gone,
-    /// Nobody can say.
+    /// It cannot be determined.
     Unknown,
 }
 
-/// Why a name has no path.
-pub(super) enum Unplaced {
+/// Reason why the path of a name cannot be determined.
+pub(super) enum PathError {
     Gone,
     Unknown,
 }
 
 impl Tree {
     pub(super) fn open_root(root: &Path, own: &[u8]) -> Result<Tree, SourceError> {
-        // Marks and handles need a real descriptor, not one that is only a path.
+        // Marks and handles need a descriptor that was opened without `O_PATH`.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::open(root, flags, Mode::empty())
             .map_err(|error| SourceError::Io { path: root.to_owned(), source: error.into() })?;
@@ -64,7 +64,7 @@ impl Tree {
         &self.root
     }
 
-    /// The root as the user calls it.
+    /// The root as the user gave it, for messages.
     pub(super) fn shown(&self) -> &Path {
         &self.path
     }
@@ -80,12 +80,12 @@ impl Tree {
         openat2(&self.root, path, flags, Mode::empty(), BENEATH | ResolveFlags::NO_XDEV)
     }
 
-    /// Forgets all paths: those in a directory that was moved are no longer so.
+    /// Clears the path cache: paths below a moved directory are stale.
     pub(super) fn forget(&mut self) {
         self.remembered.clear();
     }
 
-    /// Handles that cannot be opened would be heard of only with the first event.
+    /// Checks that handles can be opened, which would otherwise fail only with the first event.
     pub(super) fn check_handles(&self) -> Result<(), SourceError> {
         let call = "open_by_handle_at";
         let check = || {
@@ -98,17 +98,17 @@ impl Tree {
         })
     }
 
-    /// Where a directory is.
-    fn find(&mut self, handle: Handle<'_>) -> Found {
+    /// Location of the directory of a handle, cached.
+    fn find(&mut self, handle: Handle<'_>) -> DirLocation {
         let key = handle.key();
         if let Some(known) = self.remembered.get(&*key) {
-            return known.as_ref().map_or(Found::Outside, |path| Found::Inside(path.to_vec()));
+            return known.as_ref().map_or(DirLocation::Outside, |path| DirLocation::Inside(path.to_vec()));
         }
         let found = self.look(handle);
         let remember = match &found {
-            Found::Inside(path) => Some(path.clone().into_boxed_slice()),
-            Found::Outside => None,
-            Found::Gone | Found::Unknown => return found,
+            DirLocation::Inside(path) => Some(path.clone().into_boxed_slice()),
+            DirLocation::Outside => None,
+            DirLocation::Gone | DirLocation::Unknown => return found,
         };
         if self.remembered.len() >= MAX_REMEMBERED {
             self.remembered.clear();
@@ -117,57 +117,57 @@ impl Tree {
         found
     }
 
-    fn look(&self, handle: Handle<'_>) -> Found {
+    fn look(&self, handle: Handle<'_>) -> DirLocation {
         let directory = match open_by_handle(&self.root, handle) {
             Ok(directory) => directory,
-            Err(error) if error.raw_os_error() == Some(libc::ESTALE) => return Found::Gone,
-            Err(_) => return Found::Unknown,
+            Err(error) if error.raw_os_error() == Some(libc::ESTALE) => return DirLocation::Gone,
+            Err(_) => return DirLocation::Unknown,
         };
         self.whereabouts(&directory)
     }
 
-    /// Where an open directory is.
-    pub(super) fn whereabouts(&self, directory: &OwnedFd) -> Found {
+    /// Location of an open directory.
+    pub(super) fn whereabouts(&self, directory: &OwnedFd) -> DirLocation {
         for _ in 0..TRIES {
             match self.place(directory) {
                 Ok(Some(found)) => return found,
-                // It was moved while we looked.
+                // It was moved meanwhile.
                 Ok(None) => {}
-                // Its path is longer than what the system tells. Elsewhere that is nothing to us.
+                // Its path exceeds the longest that the kernel reports. Outside the tree that does not matter.
                 Err(error) if error.raw_os_error() == Some(libc::ENAMETOOLONG) => {
                     let inside = self.is_inside(directory).unwrap_or(true);
-                    return if inside { Found::Unknown } else { Found::Outside };
+                    return if inside { DirLocation::Unknown } else { DirLocation::Outside };
                 }
-                Err(_) => return Found::Unknown,
+                Err(_) => return DirLocation::Unknown,
             }
         }
-        // Whoever moves it all the time is heard of; what is hidden under a mount is not part of the tree.
-        Found::Outside
+        // Repeated moves cause events of their own; a directory hidden under a mount is not part of the tree.
+        DirLocation::Outside
     }
 
-    /// Where an open directory is; nothing if its path is not its own any more.
-    fn place(&self, directory: &OwnedFd) -> io::Result<Option<Found>> {
+    /// Location of an open directory; `None` if its path has changed meanwhile.
+    fn place(&self, directory: &OwnedFd) -> io::Result<Option<DirLocation>> {
         let (path, root) = (path_of(directory)?, path_of(&self.root)?);
         let expected = identity(directory)?;
         if expected.3 == 0 {
-            return Ok(Some(Found::Gone));
+            return Ok(Some(DirLocation::Gone));
         }
         let below = match (path.strip_prefix(&root[..]), &root[..]) {
             (Some(rest), b"/") => rest,
             (Some([]), _) => b"",
             (Some([b'/', rest @ ..]), _) => rest,
-            _ => return Ok(Some(Found::Outside)),
+            _ => return Ok(Some(DirLocation::Outside)),
         };
         if below.split(|&byte| byte == b'/').any(|name| is_own(name, &self.own)) {
-            return Ok(Some(Found::Outside));
+            return Ok(Some(DirLocation::Outside));
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let again = if below.is_empty() { b"." } else { below };
         let Ok(again) = openat2(&self.root, again, flags, Mode::empty(), BENEATH) else { return Ok(None) };
-        Ok((identity(&again)? == expected).then(|| Found::Inside(below.to_vec())))
+        Ok((identity(&again)? == expected).then(|| DirLocation::Inside(below.to_vec())))
     }
 
-    /// Whether the tree has a directory, by those above it.
+    /// True if the directory is in the tree, found by walking up its parents.
     fn is_inside(&self, directory: &OwnedFd) -> io::Result<bool> {
         let mut directory = directory.try_clone()?;
         let (root, mut here) = (identity(&self.root)?, identity(&directory)?);
@@ -178,7 +178,7 @@ impl Tree {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             directory = rustix::fs::openat(&directory, c"..", flags, Mode::empty())?;
             let above = identity(&directory)?;
-            // Only the topmost is above itself.
+            // Only the root directory is its own parent.
             if (above.0, above.1, above.2) == (here.0, here.1, here.2) {
                 return Ok(false);
             }
@@ -186,14 +186,14 @@ impl Tree {
         }
     }
 
-    /// The path of a name; nothing outside of the tree, nothing at all where nobody can say.
-    pub(super) fn path(&mut self, place: Place<'_>) -> Result<Option<Vec<u8>>, Unplaced> {
+    /// The path of a name; `None` outside the tree, an error if it cannot be determined.
+    pub(super) fn path(&mut self, place: EntryName<'_>) -> Result<Option<Vec<u8>>, PathError> {
         match self.find(place.directory) {
-            Found::Inside(_) if is_own(place.name, &self.own) => Ok(None),
-            Found::Inside(directory) => Ok(Some(join(&directory, place.name))),
-            Found::Outside => Ok(None),
-            Found::Gone => Err(Unplaced::Gone),
-            Found::Unknown => Err(Unplaced::Unknown),
+            DirLocation::Inside(_) if is_own(place.name, &self.own) => Ok(None),
+            DirLocation::Inside(directory) => Ok(Some(join(&directory, place.name))),
+            DirLocation::Outside => Ok(None),
+            DirLocation::Gone => Err(PathError::Gone),
+            DirLocation::Unknown => Err(PathError::Unknown),
         }
     }
 }

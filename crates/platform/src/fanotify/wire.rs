@@ -1,8 +1,8 @@
-//! Events of fanotify as the kernel writes them into a buffer: read without trust, and without touching the system.
+//! Parser of fanotify events as the kernel writes them into a buffer. It trusts no length and makes no system call.
 //!
 //! An event is 24 bytes (length of all of it, version, a reserved byte, length of this part, mask, descriptor, process)
-//! and then records, each with its type and length: the identity of the file system, a handle (length, kind, bytes), and for
-//! some types a name that ends with a zero. All numbers are the machine's own.
+//! and then records, each with its type and length: the identity of the file system, a handle (length, kind, bytes),
+//! and for some types a name that ends with a zero. All numbers are the machine's own.
 
 /// Longest handle that a file system gives.
 pub const MAX_HANDLE: usize = 128;
@@ -13,17 +13,17 @@ const HEAD: usize = 24;
 /// The version of events that is read here.
 const VERSION: u8 = 3;
 
-/// What the kernel knows a directory by.
+/// File handle of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Handle<'a> {
-    /// Its kind; the file system's own number.
+    /// Handle type, defined by the file system.
     pub kind: i32,
     /// Its bytes.
     pub bytes: &'a [u8],
 }
 
 impl Handle<'_> {
-    /// Kind and bytes in one piece.
+    /// Kind and bytes, as a key of a map.
     pub(super) fn key(self) -> Box<[u8]> {
         [&self.kind.to_ne_bytes()[..], self.bytes].concat().into()
     }
@@ -31,7 +31,7 @@ impl Handle<'_> {
 
 /// A name in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place<'a> {
+pub struct EntryName<'a> {
     /// The directory.
     pub directory: Handle<'a>,
     /// The name, without its zero; never empty, `.`, `..`, nor with a `/`.
@@ -40,25 +40,25 @@ pub struct Place<'a> {
 
 /// One event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Report<'a> {
-    /// What happened.
+pub struct RawEvent<'a> {
+    /// Mask of event bits.
     pub mask: u64,
-    /// Where it happened, if it was not a rename.
-    pub place: Option<Place<'a>>,
+    /// The entry, unless the event is a rename.
+    pub place: Option<EntryName<'a>>,
     /// The old name.
-    pub from: Option<Place<'a>>,
+    pub from: Option<EntryName<'a>>,
     /// The new name.
-    pub to: Option<Place<'a>>,
+    pub to: Option<EntryName<'a>>,
 }
 
-/// What a buffer holds, one after the other.
+/// One item of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Item<'a> {
     /// An event.
-    Report(Report<'a>),
+    Event(RawEvent<'a>),
     /// Events were lost.
     Overflow,
-    /// An event that cannot be read. Where its length is no length, it is the last item.
+    /// An event that cannot be parsed. If its length is invalid, it is the last item.
     Unreadable,
 }
 
@@ -93,26 +93,26 @@ fn item(event: &[u8]) -> Option<Item<'_>> {
     if mask & libc::FAN_Q_OVERFLOW != 0 {
         return Some(Item::Overflow);
     }
-    let mut report = Report { mask, place: None, from: None, to: None };
+    let mut report = RawEvent { mask, place: None, from: None, to: None };
     let mut records = event.get(head..)?;
     while !records.is_empty() {
         let length = u16::from_ne_bytes(number(records, 2)?) as usize;
-        // A length of nothing would never end.
+        // A length of zero would loop for ever.
         let record = records.get(..length).filter(|record| record.len() >= 4)?;
         match record[0] {
             libc::FAN_EVENT_INFO_TYPE_DFID_NAME => report.place = place(record)?,
             libc::FAN_EVENT_INFO_TYPE_OLD_DFID_NAME => report.from = place(record)?,
             libc::FAN_EVENT_INFO_TYPE_NEW_DFID_NAME => report.to = place(record)?,
-            // The file itself, or what later kernels add.
+            // The file itself, or types that later kernels add.
             _ => {}
         }
         records = &records[length..];
     }
-    Some(Item::Report(report))
+    Some(Item::Event(report))
 }
 
-/// Directory and name of a record; nothing inside for a directory that speaks of itself.
-fn place(record: &[u8]) -> Option<Option<Place<'_>>> {
+/// Directory and name of a record; an inner `None` for an event of the directory itself.
+fn place(record: &[u8]) -> Option<Option<EntryName<'_>>> {
     // Type, length, and the identity of the file system come before the handle.
     let (size_at, kind_at, bytes_at) = (12, 16, 20);
     let size = u32::from_ne_bytes(number(record, size_at)?) as usize;
@@ -127,7 +127,7 @@ fn place(record: &[u8]) -> Option<Option<Place<'_>>> {
         b"." => Some(None),
         b"" | b".." => None,
         name if name.contains(&b'/') => None,
-        name => Some(Some(Place { directory: Handle { kind, bytes }, name })),
+        name => Some(Some(EntryName { directory: Handle { kind, bytes }, name })),
     }
 }
 

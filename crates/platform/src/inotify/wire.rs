@@ -1,4 +1,4 @@
-//! Events of inotify as the kernel writes them into a buffer: read without trust, and without touching the system.
+//! Parser of inotify events as the kernel writes them into a buffer. It trusts no length and makes no system call.
 //!
 //! An event is the number of a watch, a mask, a number that both ends of a rename share, the length of the name, and
 //! the name, filled up with zeros. All numbers are the machine's own.
@@ -8,23 +8,23 @@ const HEAD: usize = 16;
 
 /// One event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Report<'a> {
+pub struct RawEvent<'a> {
     /// The watch; -1 for none.
     pub watch: i32,
-    /// What happened.
+    /// Mask of event bits.
     pub mask: u32,
-    /// What both ends of a rename share.
+    /// Cookie that both ends of a rename share.
     pub cookie: u32,
-    /// The name in the directory; nothing where the directory speaks of itself. Never `.`, `..`, nor with a `/`.
+    /// The name in the directory; `None` for events of the directory itself. Never `.`, `..`, nor with a `/`.
     pub name: Option<&'a [u8]>,
 }
 
-/// What a buffer holds, one after the other.
+/// One item of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Item<'a> {
     /// An event.
-    Report(Report<'a>),
-    /// An event that cannot be read. Where its length is no length, it is the last item.
+    Event(RawEvent<'a>),
+    /// An event that cannot be parsed. If its length is invalid, it is the last item.
     Unreadable,
 }
 
@@ -40,12 +40,12 @@ pub fn items(buffer: &[u8]) -> impl Iterator<Item = Item<'_>> {
             return Some(Item::Unreadable);
         };
         rest = others;
-        Some(report.map_or(Item::Unreadable, Item::Report))
+        Some(report.map_or(Item::Unreadable, Item::Event))
     })
 }
 
-/// The first event, if its name is one, and what comes after it.
-fn split(bytes: &[u8]) -> Option<(Option<Report<'_>>, &[u8])> {
+/// The first event, if its name is valid, and the bytes after it.
+fn split(bytes: &[u8]) -> Option<(Option<RawEvent<'_>>, &[u8])> {
     let number = |at: usize| bytes.get(at..at + 4)?.try_into().ok();
     let (watch, mask) = (i32::from_ne_bytes(number(0)?), u32::from_ne_bytes(number(4)?));
     let (cookie, length) = (u32::from_ne_bytes(number(8)?), u32::from_ne_bytes(number(12)?) as usize);
@@ -53,12 +53,12 @@ fn split(bytes: &[u8]) -> Option<(Option<Report<'_>>, &[u8])> {
     let others = &bytes[HEAD + length..];
     let name = name.split(|&byte| byte == 0).next().filter(|name| !name.is_empty());
     let plain = name.is_none_or(|name| name != b"." && name != b".." && !name.contains(&b'/'));
-    Some((plain.then_some(Report { watch, mask, cookie, name }), others))
+    Some((plain.then_some(RawEvent { watch, mask, cookie, name }), others))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Item, Report, items};
+    use super::{Item, RawEvent, items};
     use proptest::prelude::{any, prop_assert, proptest};
 
     fn event(watch: i32, mask: u32, cookie: u32, name: &[u8]) -> Vec<u8> {
@@ -75,15 +75,15 @@ mod tests {
         let buffer =
             [event(1, 2, 3, b"a\n\xff"), event(-1, 0x4000, 0, b""), event(2, 8, 0, &[b'x'; 255])].concat();
         let expected = [
-            Item::Report(Report { watch: 1, mask: 2, cookie: 3, name: Some(b"a\n\xff") }),
-            Item::Report(Report { watch: -1, mask: 0x4000, cookie: 0, name: None }),
-            Item::Report(Report { watch: 2, mask: 8, cookie: 0, name: Some(&[b'x'; 255]) }),
+            Item::Event(RawEvent { watch: 1, mask: 2, cookie: 3, name: Some(b"a\n\xff") }),
+            Item::Event(RawEvent { watch: -1, mask: 0x4000, cookie: 0, name: None }),
+            Item::Event(RawEvent { watch: 2, mask: 8, cookie: 0, name: Some(&[b'x'; 255]) }),
         ];
         assert_eq!(items(&buffer).collect::<Vec<_>>(), expected);
     }
 
     #[test]
-    fn what_is_no_event_is_said_to_be_unreadable() {
+    fn malformed_events_are_reported_as_unreadable() {
         let good = event(1, 2, 3, b"name");
         assert_eq!(items(&good[..good.len() - 1]).collect::<Vec<_>>(), [Item::Unreadable]);
         assert_eq!(items(&good[..3]).collect::<Vec<_>>(), [Item::Unreadable]);
@@ -109,7 +109,7 @@ mod tests {
                 let mut count = 0;
                 for item in items(&buffer) {
                     count += 1;
-                    if let Item::Report(Report { name: Some(name), .. }) = item {
+                    if let Item::Event(RawEvent { name: Some(name), .. }) = item {
                         prop_assert!(!name.is_empty() && name != b"." && name != b"..");
                         prop_assert!(!name.contains(&b'/') && !name.contains(&0));
                     }

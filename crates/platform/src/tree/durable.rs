@@ -1,26 +1,26 @@
-//! What is written to a tree is made durable.
+//! Durability: fsync of files and directories, and syncfs where a file system honours it.
 
 use super::{Kind, Tree, absent_is_none, join, split};
 use rustix::fs::OFlags;
 use std::io;
 
 impl Tree {
-    /// Makes what was done in a directory durable.
+    /// Makes changes of a directory durable.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the operating system.
     pub fn sync_directory(&self, path: &[u8]) -> io::Result<()> {
         Ok(rustix::fs::fsync(self.open_with(path, OFlags::RDONLY | OFlags::DIRECTORY, 0)?)?)
     }
 
-    /// Whether [`sync_all`](Tree::sync_all) makes everything durable. `syncfs` reaches the server of a FUSE file system only if that is virtiofs; what
-    /// a server has not synced is lost in a power cut. Only file systems that are known to write everything back are trusted, on others files and
-    /// directories are synced one by one.
+    /// True if [`sync_all`](Tree::sync_all) makes everything durable. `syncfs` reaches the server of a FUSE file system only if that is virtiofs, and
+    /// data that a server has not synced is lost in a power cut. Only file systems that are known to write everything back are trusted; on others
+    /// files and directories are synced one by one.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the operating system.
     pub fn syncs_as_a_whole(&self) -> io::Result<bool> {
-        // ext2 to ext4, XFS, Btrfs, F2FS, ZFS, bcachefs, JFS, tmpfs, ramfs, overlayfs, FAT, exFAT, NTFS, as <linux/magic.h> and their sources have them.
+        // ext2 to ext4, XFS, Btrfs, F2FS, ZFS, bcachefs, JFS, tmpfs, ramfs, overlayfs, FAT, exFAT, NTFS; from <linux/magic.h> and their sources.
         const TRUSTED: [i64; 13] = [
             0xef53,
             0x5846_5342,
@@ -39,10 +39,10 @@ impl Tree {
         Ok(TRUSTED.contains(&(self.file_system()? & 0xffff_ffff)))
     }
 
-    /// Makes a directory durable with the names of those above it, up to the root: what was put there may have needed new ones.
+    /// Makes a directory and its parents durable, up to the root: some of them may be new.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the operating system.
     pub fn sync_directories(&self, path: &[u8]) -> io::Result<()> {
         let mut directory = path;
         loop {
@@ -54,10 +54,10 @@ impl Tree {
         }
     }
 
-    /// Makes files and directories at and beneath a path durable. File systems that do not do that as a whole are synced file by file.
+    /// Makes files and directories at and beneath a path durable, one by one if [`syncs_as_a_whole`](Tree::syncs_as_a_whole) is false.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the operating system.
     pub fn sync_beneath(&self, path: &[u8]) -> io::Result<()> {
         self.sync_all()?;
         match self.syncs_as_a_whole()? {
@@ -66,7 +66,7 @@ impl Tree {
         }
     }
 
-    /// Names may go while others are synced: then there is nothing to be kept.
+    /// Files that are removed meanwhile are skipped.
     fn sync_each(&self, path: &[u8]) -> io::Result<()> {
         let Some(directory) = absent_is_none(self.directory(path))? else { return Ok(()) };
         for (name, _) in directory.names()?.iter() {
@@ -82,10 +82,10 @@ impl Tree {
         absent_is_none(self.sync_directory(path)).map(|_| ())
     }
 
-    /// Makes everything durable that was written to the file system of the root; see [`syncs_as_a_whole`](Tree::syncs_as_a_whole).
+    /// Makes everything durable that was written to the root's file system; see [`syncs_as_a_whole`](Tree::syncs_as_a_whole).
     ///
     /// # Errors
-    /// What the operating system says.
+    /// Those of the operating system.
     pub fn sync_all(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(self.open_with(b"", OFlags::RDONLY | OFlags::DIRECTORY, 0)?)?)
     }

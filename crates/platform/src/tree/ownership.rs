@@ -10,14 +10,14 @@
 //!
 //! The environment variable [`TRUST`] names repositories that are used whoever owns them.
 
-use super::{BENEATH, Kind, Stat, Tree, stat_of};
+use super::{BENEATH, Kind, Stat, Tree, open_root, stat_of};
 use rustix::fs::{Mode, OFlags, openat2};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 /// Environment variable with paths, separated by `:`, of repositories and pool targets that are used whoever owns them.
 pub const TRUST: &str = "GABION_TRUST_REPOSITORY";
@@ -86,7 +86,7 @@ pub(super) struct Ownership {
     user: u32,
     /// The root is sealed: nothing beneath needs a check.
     sealed: bool,
-    /// Directories that passed, and whether they are sealed. Only their owner could change that since.
+    /// Directories that passed, and whether they or one above them are sealed. Only their owner could change that since.
     passed: Mutex<HashMap<Vec<u8>, bool>>,
 }
 
@@ -124,11 +124,16 @@ impl Ownership {
         if self.sealed || directory.is_empty() {
             return Ok(self.sealed);
         }
+        let is_known =
+            |part: &[u8]| self.passed.lock().unwrap_or_else(PoisonError::into_inner).get(part).copied();
+        // Those above it passed before it did.
+        if let Some(sealed) = is_known(directory) {
+            return Ok(sealed);
+        }
         let ends = (0..directory.len()).filter(|&at| directory[at] == b'/').chain([directory.len()]);
         for end in ends {
             let part = &directory[..end];
-            let known = self.passed.lock().unwrap_or_else(PoisonError::into_inner).get(part).copied();
-            let sealed = match known {
+            let sealed = match is_known(part) {
                 Some(sealed) => sealed,
                 None => {
                     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -137,19 +142,24 @@ impl Ownership {
                         return Ok(false);
                     };
                     let sealed = self.check(part, &stat_of(&found)?)?;
-                    let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
-                    if passed.len() >= MOST_REMEMBERED {
-                        passed.clear();
-                    }
-                    passed.insert(part.to_vec(), sealed);
+                    self.remember(part, sealed);
                     sealed
                 }
             };
             if sealed {
+                self.remember(directory, true);
                 return Ok(true);
             }
         }
         Ok(false)
+    }
+
+    fn remember(&self, directory: &[u8], sealed: bool) {
+        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        if passed.len() >= MOST_REMEMBERED {
+            passed.clear();
+        }
+        passed.insert(directory.to_vec(), sealed);
     }
 
     /// Checks a file that was opened, unless a sealed directory leads to it.
@@ -166,21 +176,21 @@ impl Tree {
     /// or file that is opened beneath it.
     ///
     /// # Errors
-    /// What the operating system says; [`Untrusted`] within an error of kind `PermissionDenied`.
+    /// Those of the operating system; [`Untrusted`] within an error of kind `PermissionDenied`.
     pub fn open_owned(root: &Path) -> io::Result<Tree> {
-        let tree = Tree::open(root)?;
-        let ownership = Ownership::of(&tree.root, root)?.map(Arc::new);
-        Ok(Tree { ownership, ..tree })
+        let opened = open_root(root)?;
+        let ownership = Ownership::of(&opened, root)?;
+        Ok(Tree::at(opened, root, ownership))
     }
 
     /// As [`stat`](Tree::stat), for a file that no other user may be able to change, if this is a tree of that kind.
     ///
     /// # Errors
-    /// What the operating system says; [`Untrusted`].
+    /// Those of the operating system; [`Untrusted`].
     pub fn stat_owned(&self, path: &[u8]) -> io::Result<Stat> {
         let stat = self.stat(path)?;
-        if let Some(ownership) = &self.ownership {
-            ownership.check_file(&self.root, path, &stat)?;
+        if let Some(ownership) = &self.0.ownership {
+            ownership.check_file(&self.0.root, path, &stat)?;
         }
         Ok(stat)
     }

@@ -1,4 +1,4 @@
-//! What the operating system says of a file, as it is kept here.
+//! Attributes of files from `statx`.
 
 use super::{Stat, kind};
 use crate::world::{Nanos, SECOND};
@@ -25,18 +25,26 @@ impl From<Statx> for Stat {
     }
 }
 
-/// What is asked for of a file, all in one call.
-pub(super) const ASKED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
+/// Attributes that are read in one call.
+const ASKED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
 fn nanos(time: StatxTimestamp) -> Nanos {
     time.tv_sec.saturating_mul(SECOND).saturating_add(i64::from(time.tv_nsec))
 }
 
-/// What the file system says of an open file.
+/// Attributes of an open file.
 ///
 /// # Errors
-/// What the operating system says.
+/// Those of the operating system.
 pub fn stat_of(file: impl AsFd) -> io::Result<Stat> {
     let found = statx(file, c"", AtFlags::EMPTY_PATH, ASKED)?;
     Ok(Stat::from(found))
+}
+
+/// What the file system says of a name in a directory; a link is not followed.
+pub(super) fn stat_at(directory: impl AsFd, name: &[u8]) -> io::Result<Stat> {
+    if name.contains(&b'/') || matches!(name, b"" | b"." | b"..") {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    Ok(Stat::from(statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, ASKED)?))
 }

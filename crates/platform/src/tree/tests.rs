@@ -1,4 +1,4 @@
-//! Nothing leads out of a tree.
+//! Tests of trees: no path leads out of one.
 
 use super::{Kind, Tree, join, split};
 use std::io::{Read, Write};
@@ -33,6 +33,10 @@ fn names_and_links_do_not_lead_out() {
     assert!(tree.remove(b"../secret").is_err());
     assert_eq!(std::fs::read(dir.path().join("secret")).unwrap(), b"outside");
     assert_eq!(tree.stat(b"link").unwrap().kind, Kind::Link);
+    tree.make_directories(b"d", 0o700).unwrap();
+    symlink("../../secret", dir.path().join("tree/d/link")).unwrap();
+    assert_eq!(tree.stat(b"d/link").unwrap().kind, Kind::Link);
+    assert!(tree.stat(b"up/secret").is_err() && tree.find(b"d/none").unwrap().is_none());
 }
 
 #[test]

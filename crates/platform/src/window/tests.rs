@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
-/// A file in which every 8 bytes say where they are.
+/// A file in which every 8 bytes hold their own offset.
 fn numbered(bytes: u64) -> File {
     let mut file = tempfile::tempfile().unwrap();
     let content: Vec<u8> = (0..bytes / 8).flat_map(u64::to_le_bytes).collect();
@@ -22,7 +22,7 @@ fn show_one(window: &mut Window, file: &File, piece: Range<u64>) -> io::Result<(
 }
 
 #[test]
-fn pieces_are_shown_wherever_they_begin_and_others_after_them() {
+fn pieces_at_any_offset_are_mapped_and_remapped() {
     let file = numbered(1 << 20);
     let mut window = Window::new().unwrap();
     for pieces in [
@@ -39,9 +39,9 @@ fn pieces_are_shown_wherever_they_begin_and_others_after_them() {
     }
 }
 
-/// Pages of 2 MiB are mapped as one only where their addresses begin as they do in the file.
+/// Huge pages are mapped as one only if their addresses have the alignment of their file offsets.
 #[test]
-fn long_pieces_lie_as_large_pages_do() {
+fn long_pieces_are_aligned_to_huge_pages() {
     let large = LARGE_PAGE as u64;
     let file = numbered(4 * large);
     let mut window = Window::new().unwrap();
@@ -54,7 +54,7 @@ fn long_pieces_lie_as_large_pages_do() {
             assert_eq!(shown.as_ptr().addr() as u64 % large, piece.start % large, "{piece:?}");
         }
     }
-    // As many as anyone shows at once, none of which begins with a large page.
+    // The maximum of 16 pieces, none of which is aligned to a huge page.
     let most: Vec<_> = (0..16).map(|_| 64..large + 64).collect();
     window.show(&file, &most).unwrap();
     assert!((0..16).all(|at| is_numbered(window.piece(at), 64)));
@@ -62,7 +62,7 @@ fn long_pieces_lie_as_large_pages_do() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_refused_and_shows_nothing() {
+fn invalid_pieces_are_refused_and_nothing_stays_mapped() {
     let file = numbered(8192);
     let mut window = Window::new().unwrap();
     assert!(window.show(&file, &[]).is_err());
@@ -80,7 +80,7 @@ fn what_cannot_be_shown_is_refused_and_shows_nothing() {
 }
 
 #[test]
-fn what_is_brought_in_is_there_or_an_error() {
+fn populate_loads_pages_or_fails() {
     let page = page_bytes() as u64;
     let file = numbered(16 * page);
     let mut window = Window::new().unwrap();
@@ -92,9 +92,9 @@ fn what_is_brought_in_is_there_or_an_error() {
     assert!(window.is_whole(), "nobody has touched what is missing");
 }
 
-/// A file that was removed took room for as long as a window showed it.
+/// A removed file takes disk space as long as a window maps it.
 #[test]
-fn what_was_shown_is_not_held() {
+fn a_removed_file_is_released_by_clear() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(1 << 20).unwrap();
     let is_mapped = || {
@@ -111,9 +111,9 @@ fn what_was_shown_is_not_held() {
     assert!(window.piece(0).iter().all(|&byte| byte == 0));
 }
 
-/// A file that is cut short while it is looked at ended the process.
+/// Truncation of a mapped file once ended the process.
 #[test]
-fn pages_that_are_gone_are_zeros_and_the_window_says_so() {
+fn missing_pages_read_as_zeros_and_are_reported() {
     let page = page_bytes() as u64;
     let file = numbered(8 * page);
     let mut window = Window::new().unwrap();
@@ -124,13 +124,13 @@ fn pages_that_are_gone_are_zeros_and_the_window_says_so() {
     let (there, gone) = window.piece(1).split_at(page as usize - 8);
     assert!(is_numbered(there, 4 * page + 8) && window.is_whole());
     assert!(gone.iter().all(|&byte| byte == 0) && !window.is_whole());
-    // What is shown next counts anew, here and elsewhere.
+    // The next mapping starts with a clean state, here and elsewhere.
     show_one(&mut window, &file, 0..5 * page).unwrap();
     assert!(is_numbered(window.piece(0), 0) && window.is_whole());
 }
 
 #[test]
-fn windows_of_many_threads_do_not_know_each_other() {
+fn windows_of_many_threads_are_independent() {
     let (whole, short) = (numbered(1 << 16), numbered(1 << 16));
     short.set_len(0).unwrap();
     std::thread::scope(|scope| {
@@ -148,9 +148,10 @@ fn windows_of_many_threads_do_not_know_each_other() {
     });
 }
 
-/// How a child ends that does this and then exits with 7. It may only look at memory and make system calls.
+/// Exit status of a child that runs `does` and then exits with 7. It may only access memory and make system calls.
 fn child_that(does: impl FnOnce()) -> i32 {
-    // SAFETY: the child does what may be done with other threads gone, and ends without running anything of theirs.
+    // SAFETY: the child does only what is safe after a fork in a threaded process, and ends without running
+    // destructors.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
@@ -159,12 +160,12 @@ fn child_that(does: impl FnOnce()) -> i32 {
         unsafe { libc::_exit(7) };
     }
     let mut status = 0;
-    // SAFETY: the pointer is to a number that outlives the call.
+    // SAFETY: the pointer is to an integer that outlives the call.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     status
 }
 
-/// Whoever breaks memory elsewhere ends as without windows, and whoever is told to end by the signal does.
+/// Faults outside windows, and a sent `SIGBUS`, end the process as they do without windows.
 #[test]
 fn other_bus_errors_end_the_process() {
     let page = page_bytes();
@@ -173,7 +174,7 @@ fn other_bus_errors_end_the_process() {
     let mut window = Window::new().unwrap();
     show_one(&mut window, &short, 0..4096).unwrap();
     let flags = libc::MAP_SHARED;
-    // SAFETY: the system chooses the addresses.
+    // SAFETY: the kernel chooses unused addresses.
     let elsewhere =
         unsafe { libc::mmap(std::ptr::null_mut(), page, libc::PROT_READ, flags, file.as_raw_fd(), 0) };
     assert_ne!(elsewhere, libc::MAP_FAILED);
@@ -187,7 +188,7 @@ fn other_bus_errors_end_the_process() {
         let _ = unsafe { elsewhere.cast::<u8>().read_volatile() };
     });
     assert!(libc::WIFSIGNALED(outside) && libc::WTERMSIG(outside) == libc::SIGBUS, "{outside:#x}");
-    // The handler of the standard library lets the first one pass.
+    // The handler of the standard library ignores the first signal.
     let sent = child_that(|| {
         for _ in 0..2 {
             // SAFETY: the call takes no pointer.
@@ -195,6 +196,6 @@ fn other_bus_errors_end_the_process() {
         }
     });
     assert!(libc::WIFSIGNALED(sent) && libc::WTERMSIG(sent) == libc::SIGBUS, "{sent:#x}");
-    // SAFETY: mapped above, and nobody looks at it any more.
+    // SAFETY: mapped above and no longer used.
     assert_eq!(unsafe { libc::munmap(elsewhere, page) }, 0);
 }

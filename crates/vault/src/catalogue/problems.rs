@@ -55,7 +55,7 @@ impl Catalogue {
     pub fn set_problems(&self, path: &[u8], problems: &[Problem], now: Nanos) -> Result<()> {
         let (directory, name) = split(path);
         let directory = self.directory_or_new(directory)?;
-        self.delete_problems(directory, name, Some(Piece::Changed))?;
+        self.delete_problems(directory, name, Piece::Changed)?;
         let insert = || {
             let mut insert =
                 self.connection.prepare_cached("INSERT INTO problems VALUES (?, ?, ?, ?, ?, ?)")?;
@@ -74,16 +74,21 @@ impl Catalogue {
     /// [`CatalogueError`](super::CatalogueError).
     pub fn clear_problems(&self, path: &[u8]) -> Result<()> {
         let (directory, name) = split(path);
-        let Some(directory) = self.directory(directory)? else { return Ok(()) };
-        self.delete_problems(directory, name, None)
+        let clear = || {
+            let mut clear = self.connection.prepare_cached(
+                "DELETE FROM problems WHERE directory = (SELECT number FROM directories WHERE path = ?) AND name = ?",
+            )?;
+            clear.execute(params![directory, name])
+        };
+        self.wrap(clear()).map(|_| ())
     }
 
-    fn delete_problems(&self, directory: i64, name: &[u8], but: Option<Piece>) -> Result<()> {
+    fn delete_problems(&self, directory: i64, name: &[u8], but: Piece) -> Result<()> {
         let delete = || {
             let mut delete = self
                 .connection
                 .prepare_cached("DELETE FROM problems WHERE directory = ? AND name = ? AND piece IS NOT ?")?;
-            delete.execute(params![directory, name, but.map(|piece| piece as i64)])
+            delete.execute(params![directory, name, but as i64])
         };
         self.wrap(delete()).map(|_| ())
     }

@@ -45,7 +45,7 @@ impl Source {
             // Without one, everything is read.
             self.window = Window::new().ok();
         }
-        let show = |window: &mut Window| content.show(run, k, window);
+        let show = |window: &mut Window| content.map_columns(run, k, window);
         self.shown = self.window.as_mut().is_some_and(show).then_some(*run);
         if self.shown.is_some() && run.bytes() * k as u64 >= TELLING_BYTES {
             self.shows = self.shows.saturating_add(1);

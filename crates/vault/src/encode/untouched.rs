@@ -4,7 +4,7 @@
 //! differs is damaged, and is put right first. Where nobody knows, a file that only grew can be compared as well: blocks that it had before
 //! and that differ were changed by a program or by corruption, and are reported.
 
-use super::{EncodeError, EncodeOptions, Making, Planned};
+use super::{EncodeError, EncodeOptions, Making, Planned, SMALL_PART};
 use crate::coder::Coder;
 use crate::format::Frame;
 use crate::format::frame::Seal;
@@ -112,7 +112,8 @@ impl Untouched {
     }
 
     /// Stripes in which a byte was written, where every write is known and all redundancy files describe what was protected: the frames of the
-    /// other stripes are valid for the present version. None if all stripes have to be read.
+    /// other stripes are valid for the present version. None if all stripes have to be read. Files with little redundancy are read as a whole, which
+    /// verifies them as well.
     pub(super) fn written_stripes(
         &self,
         planned: &Planned,
@@ -123,6 +124,7 @@ impl Untouched {
         let Rule::Written(written) = &self.rule else { return None };
         let is_current = |(making, judge): (&Making, &Option<Arc<Coder>>)| {
             making.old.as_ref().is_some_and(|old| self.is_told_by(old))
+                && making.records.file() > SMALL_PART
                 && judge.as_ref().is_some_and(|judge| judge.version() == coder.version())
         };
         let all = !planned.unwritten && planned.makings.iter().zip(judges).all(is_current);

@@ -84,12 +84,12 @@ impl Subject {
     ///
     /// # Errors
     /// See [`ExamineError`].
-    pub(crate) fn open_at_once(
+    pub(crate) fn try_open(
         storage: &dyn Storage,
         coders: &Coders,
         path: &[u8],
     ) -> Result<Subject, ExamineError> {
-        Subject::open_by(storage, path, coders, PartPath::open_at_once)
+        Subject::open_by(storage, path, coders, PartPath::try_open)
     }
 
     /// Opens a file and what there is of the redundancy of its present version: nobody waits for redundancy of another one.
@@ -106,7 +106,7 @@ impl Subject {
             let now = storage.open(path).and_then(|content| content.stat());
             now.map_or(true, |now| version::is_unchanged(was, &now.generation()))
         };
-        let open = |place: &PartPath, coders: &Coders| place.open_if_of_use(coders, is_unchanged);
+        let open = |place: &PartPath, coders: &Coders| place.open_if_useful(coders, is_unchanged);
         Subject::open_by(storage, path, coders, open)
     }
 
@@ -121,7 +121,7 @@ impl Subject {
         of_use: impl Fn(&Header) -> bool,
     ) -> Result<Subject, ExamineError> {
         let holder = RedundancyLocation { target: Vec::new(), place, owner: None };
-        let open = |place: &PartPath, coders: &Coders| place.open_if_of_use(coders, &of_use);
+        let open = |place: &PartPath, coders: &Coders| place.open_if_useful(coders, &of_use);
         Subject::assemble(vec![holder], open_content, coders, open)
     }
 

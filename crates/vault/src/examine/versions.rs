@@ -9,7 +9,7 @@
 //! the sum lacks, the data is what they were made of.
 
 use super::{ExamineError, Findings, Stripe, Subject};
-use crate::format::frame::{Check, check_of, says, toggle};
+use crate::format::frame::{Check, check_of, encode_seals, toggle};
 
 /// Stripes in question that are kept apart; with more of them than bits in a sum, the choice is not unique anyway.
 const MAX_QUESTIONS: usize = 1024;
@@ -193,7 +193,10 @@ impl Stripe {
                 if unknown || (!subject.coder.has_law() && !self.good[k + column]) {
                     return None;
                 }
-                toggle(&mut sum, &check_of(part.header.frame_key(), column, number, &says(&seals[..k], own)));
+                toggle(
+                    &mut sum,
+                    &check_of(part.header.frame_key(), column, number, &encode_seals(&seals[..k], own)),
+                );
             }
             Some(sum)
         };

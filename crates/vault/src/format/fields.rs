@@ -1,4 +1,4 @@
-//! Numbers and strings in a header.
+//! Encoding of numbers and strings in a header.
 
 use super::header::HeaderError;
 
@@ -29,7 +29,7 @@ impl Writer {
     }
 }
 
-/// Takes fields from the front.
+/// Reads fields from the front.
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl<'a> Reader<'a> {

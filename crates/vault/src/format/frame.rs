@@ -1,46 +1,46 @@
-//! Frames of a redundancy file: where they lie and what is in them.
+//! Frames of a redundancy file: offsets and content.
 
 use super::header::{FileId, Header, Version};
 use crate::geometry::Cut;
 use gabion_engine::Signature;
 
-/// Bytes of a signature as it is stored, and of the check that ends a table.
+/// Bytes of a stored signature, and of the check at the end of a table.
 pub const SIGNATURE_BYTES: usize = 16;
 
 /// Bytes of a BLAKE3 hash.
 pub const HASH_BYTES: usize = 32;
 
-/// What a block has to be.
+/// Expected content of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Seal {
-    /// Its signature: two components, little endian.
+    /// Signature: two components, little endian.
     pub signature: [u8; SIGNATURE_BYTES],
-    /// Its BLAKE3, where the policy asks for it and it is known: the linear law tells signatures alone.
+    /// BLAKE3, if the policy asks for it and it is known: linear codes only yield signatures.
     pub hash: Option<[u8; HASH_BYTES]>,
 }
 
 impl Seal {
-    /// Whether both may be of the same block, by all that is known of it.
+    /// True if both may be of the same block, by all that is known.
     pub fn fits(&self, other: &Seal) -> bool {
         let hashes = self.hash.zip(other.hash);
         self.signature == other.signature && hashes.is_none_or(|(one, other)| one == other)
     }
 }
 
-/// The check of a table, and sums of these.
+/// Check of a table, and the sum of such checks.
 pub type Check = [u8; SIGNATURE_BYTES];
 
-/// What binds frames to their redundancy file: part of every check.
+/// Binds frames to their redundancy file; part of every check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameKey {
-    /// The version of the format.
+    /// Format version.
     pub version: Version,
-    /// The file id.
+    /// File id.
     pub id: FileId,
 }
 
 impl FrameKey {
-    /// The text that every check begins with.
+    /// Prefix of every check.
     fn text(&self) -> &'static [u8] {
         match self.version {
             Version::One => b"gabion redundancy frame 1",
@@ -49,7 +49,7 @@ impl FrameKey {
     }
 }
 
-/// A signature as it is stored.
+/// Converts a signature to its stored form.
 pub fn seal(signature: &Signature) -> Seal {
     let mut bytes = [0; SIGNATURE_BYTES];
     for (bytes, component) in bytes.chunks_exact_mut(8).zip(signature.components()) {
@@ -58,13 +58,13 @@ pub fn seal(signature: &Signature) -> Seal {
     Seal { signature: bytes, hash: None }
 }
 
-/// The signature that was stored.
+/// Converts a stored signature back.
 pub fn signature(seal: &Seal) -> Signature {
     let component = |bytes: &[u8]| bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
     Signature::from_components(seal.signature.chunks_exact(8).map(component).collect())
 }
 
-/// Where the frames of a redundancy file lie.
+/// Offsets of the frames of a redundancy file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Records {
     version: Version,
@@ -76,29 +76,29 @@ pub struct Records {
 }
 
 impl Records {
-    /// For a file with this header, which takes `length` bytes.
+    /// For a file with this header of `length` bytes.
     pub fn new(header: &Header, length: usize) -> Records {
         let cut = header.geometry.cut(header.generation.size);
         let (k, strong, version) = (header.code.k(), header.strong, header.version);
         Records { version, header: length as u64, cut, k, strong, columns: header.columns as u64 }
     }
 
-    /// The file that is protected, cut.
+    /// Cut of the protected file.
     pub fn cut(&self) -> &Cut {
         &self.cut
     }
 
-    /// Bytes of the header, which is the first thing in the file and the last.
+    /// Length of the header at the start and the end of the file.
     pub fn header_bytes(&self) -> u64 {
         self.header
     }
 
-    /// Bytes of a frame of `stripe`.
+    /// Length of a frame of `stripe`.
     pub fn frame_bytes(&self, stripe: u64) -> u64 {
         self.cut.block(stripe) + table_bytes(self.k, self.strong) as u64
     }
 
-    /// Bytes of one column's frames of all stripes before `stripe`.
+    /// Length of one column's frames of all stripes before `stripe`.
     fn before(&self, stripe: u64) -> u64 {
         let full = stripe.min(self.cut.full_stripes());
         let mut bytes = 0;
@@ -111,10 +111,10 @@ impl Records {
         bytes
     }
 
-    /// Where the frame of `stripe` begins in column number `column` of this file.
+    /// Offset of the frame of `stripe` in column number `column` of this file.
     ///
-    /// Version 2 has one section of frames per column, so that a column can be appended to a file or cut off from it while the others stay where
-    /// they are. Version 1 has the frames of a stripe next to each other.
+    /// Version 2 has one section of frames per column, so that a column can be appended or removed while the others
+    /// stay in place. Version 1 has the frames of a stripe next to each other.
     pub fn frame_offset(&self, column: usize, stripe: u64) -> u64 {
         let column = column as u64;
         match self.version {
@@ -126,40 +126,41 @@ impl Records {
         }
     }
 
-    /// Whether the frames of neighbouring stripes in all columns are one piece of the file, in the order of stripes.
+    /// True if the frames of neighbouring stripes in all columns are contiguous, in the order of stripes.
     pub fn is_one_piece(&self) -> bool {
         self.version == Version::One || self.columns <= 1
     }
 
-    /// Redundancy columns in the file.
+    /// Number of redundancy columns in the file.
     pub fn columns(&self) -> usize {
         self.columns as usize
     }
 
-    /// Where the second header begins.
+    /// Offset of the second header.
     pub fn trailer(&self) -> u64 {
         self.header + self.columns * self.before(self.cut.stripes())
     }
 
-    /// Bytes of the whole file.
+    /// Length of the whole file.
     pub fn file(&self) -> u64 {
         self.trailer() + self.header
     }
 }
 
-/// Bytes of a table for k data columns: their signatures, the frame's own, as many hashes if blocks have these, the check.
+/// Length of a table for k data columns: their signatures, the frame's own, as many hashes if blocks have these, the
+/// check.
 pub fn table_bytes(k: usize, strong: bool) -> usize {
     (k + 2) * SIGNATURE_BYTES + if strong { (k + 1) * HASH_BYTES } else { 0 }
 }
 
-/// What a table says of the blocks of a stripe, as bytes: of the data blocks and of the frame's own.
-pub(crate) fn says(data: &[Seal], own: &Seal) -> Vec<u8> {
+/// Encodes the seals of a stripe: those of the data blocks and of the frame's own block.
+pub(crate) fn encode_seals(data: &[Seal], own: &Seal) -> Vec<u8> {
     let seals = || data.iter().chain([own]);
     let signatures = seals().flat_map(|seal| seal.signature);
     signatures.chain(seals().filter_map(|seal| seal.hash).flatten()).collect()
 }
 
-/// A frame that was read: its table is known to be as it was written, its block is not.
+/// A frame that was read: its table is verified, its block is not.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'a> {
     /// The redundancy block.
@@ -171,7 +172,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Writes the table behind a block; `bytes` is the whole frame. Gives the check. All seals have hashes, or none.
+    /// Writes the table behind a block; `bytes` is the whole frame. Returns the check. All seals have hashes, or none.
     pub fn seal(
         bytes: &mut [u8],
         key: FrameKey,
@@ -180,7 +181,7 @@ impl<'a> Frame<'a> {
         data: &[Seal],
         own: &Seal,
     ) -> Check {
-        let says = says(data, own);
+        let says = encode_seals(data, own);
         let start = bytes.len() - says.len() - SIGNATURE_BYTES;
         let (seals, check) = bytes[start..].split_at_mut(says.len());
         seals.copy_from_slice(&says);
@@ -189,8 +190,8 @@ impl<'a> Frame<'a> {
         computed
     }
 
-    /// Reads a frame of a stripe of k data columns, with hashes if it is `strong`; nothing if its table is not what was written
-    /// for this place.
+    /// Reads a frame of a stripe of k data columns, with hashes if it is `strong`; none if its table is damaged or was
+    /// written for another position.
     pub fn open(
         bytes: &'a [u8],
         (k, strong): (usize, bool),
@@ -212,24 +213,24 @@ impl<'a> Frame<'a> {
         Seal { signature: self.signatures[at], hash: self.hashes.get(at).copied() }
     }
 
-    /// The seals of the data blocks.
+    /// Seals of the data blocks.
     pub fn data(&self) -> impl ExactSizeIterator<Item = Seal> + use<'a> {
         let frame = *self;
         (0..self.signatures.len() - 1).map(move |at| frame.seal_at(at))
     }
 
-    /// The seal of its own block.
+    /// Seal of its own block.
     pub fn own(&self) -> Seal {
         self.seal_at(self.signatures.len() - 1)
     }
 
-    /// The check of its table.
+    /// Check of its table.
     pub fn check(&self) -> &'a Check {
         self.check
     }
 }
 
-/// The check of a table, given its seals.
+/// Computes the check of a table from its seals.
 pub(crate) fn check_of(key: FrameKey, column: usize, stripe: u64, seals: &[u8]) -> Check {
     let mut hasher = blake3::Hasher::new();
     hasher.update(key.text()).update(&key.id.0);
@@ -239,7 +240,7 @@ pub(crate) fn check_of(key: FrameKey, column: usize, stripe: u64, seals: &[u8]) 
     check
 }
 
-/// Adds a check to the sum of all, or takes it away.
+/// Adds a check to the sum of all, or subtracts it.
 pub fn toggle(root: &mut Check, check: &Check) {
     root.iter_mut().zip(check).for_each(|(root, check)| *root ^= check);
 }

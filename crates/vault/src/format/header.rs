@@ -7,29 +7,29 @@ use crate::geometry::{Geometry, GeometryError, MAX_SIZE, Tail};
 use crate::tree::Generation;
 use crate::world::Nanos;
 use gabion_engine::Code;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-/// First bytes of a redundancy file. The byte over 127 and the line end show conversions of text.
+/// First bytes of a redundancy file. The byte above 127 and the line ends reveal text conversions.
 pub const MAGIC: [u8; 8] = *b"\x89GABRD\r\n";
 
-/// The version that is written. Version 1 is read, verified and repaired as well.
+/// Version that is written. Version 1 is still read, verified and repaired.
 pub const VERSION: u32 = 2;
 
-/// Versions of the format that this program reads.
+/// Supported versions of the format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
-    /// Not bound to a file; records in the order of stripes; signatures at Y and Y².
+    /// No binding; records in the order of stripes; signatures at Y and Y².
     One,
-    /// Bound to its file; one section per redundancy column; signatures at two independent points.
+    /// With binding; one section per redundancy column; signatures at two independent points.
     Two,
 }
 
 impl Version {
-    /// What new redundancy is written as.
+    /// Version of new redundancy.
     pub const NEWEST: Version = Version::Two;
 
-    /// As the header has it.
+    /// Number in the header.
     pub fn number(self) -> u32 {
         match self {
             Version::One => 1,
@@ -45,7 +45,7 @@ impl Version {
         }
     }
 
-    /// Bytes of the fixed fields: version 2 appends some.
+    /// Length of the fixed fields: version 2 appends some.
     pub fn fixed_bytes(self) -> usize {
         match self {
             Version::One => FIELDS[FIELDS_OF_VERSION_1].offset,
@@ -54,40 +54,41 @@ impl Version {
     }
 }
 
-/// Largest header: extended attributes of a file are in it.
+/// Largest header: it includes the extended attributes of a file.
 pub const MAX_HEADER: usize = 1 << 18;
 
-/// A header is a multiple of this long.
+/// Header lengths are multiples of this.
 pub const HEADER_UNIT: usize = 64;
 
-/// Bytes that end a header: its length once more, so that it can be found from the end of a file, and the checksum.
+/// Length of the end of a header: its length once more, so that it can be found from the end of a file, and the
+/// checksum.
 pub const END_BYTES: usize = 4 + 32;
 
-/// Most bytes of all k + m blocks of a stripe: every thread that works on a file has a stripe in memory.
+/// Maximum length of all k + m blocks of a stripe: every thread that works on a file holds a stripe in memory.
 pub const MAX_STRIPE: u64 = 1 << 30;
 
-/// Most blocks of a stripe.
+/// Maximum number of blocks of a stripe.
 pub const MAX_COLUMNS: usize = 1024;
 
 const FLAG_STRIPED: u32 = 1;
 const FLAG_ATTRIBUTES_LEFT_OUT: u32 = 2;
 const FLAG_STRONG: u32 = 4;
 
-/// An extension with this bit in its tag must be understood by a reader; others may be ignored.
+/// Extensions with this bit in the tag must be understood by a reader; others may be ignored.
 const CRITICAL: u16 = 0x8000;
 
-/// One fixed field of the header; `docs/reference/redundancy.md` has the same table.
+/// A fixed field of the header; `docs/reference/redundancy.md` has the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldSpec {
-    /// First byte.
+    /// Offset.
     pub offset: usize,
-    /// Number of bytes.
+    /// Length.
     pub bytes: usize,
     /// Name in the document.
     pub name: &'static str,
 }
 
-/// The fixed fields in their order. They are written and read in this order; a test holds them against the document.
+/// The fixed fields in the order of reading and writing; a test compares them with the document.
 pub const FIELDS: [FieldSpec; 26] = field_table([
     (8, "magic"),
     (4, "version"),
@@ -117,7 +118,7 @@ pub const FIELDS: [FieldSpec; 26] = field_table([
     (4, "reserved"),
 ]);
 
-/// The fields before this one make up version 1.
+/// Number of fields of version 1.
 const FIELDS_OF_VERSION_1: usize = 22;
 
 const fn field_table<const N: usize>(fields: [(usize, &'static str); N]) -> [FieldSpec; N] {
@@ -131,15 +132,15 @@ const fn field_table<const N: usize>(fields: [(usize, &'static str); N]) -> [Fie
     field_table
 }
 
-/// Where the fixed fields of the newest version end and the code identity begins.
+/// Offset of the code identity: the end of the fixed fields of the newest version.
 pub const FIXED_BYTES: usize = FIELDS[FIELDS.len() - 1].offset + FIELDS[FIELDS.len() - 1].bytes;
 
-/// Identity of a protected file; it stays when the file is renamed or changed.
+/// Identity of a protected file; stays the same when the file is renamed or changed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub [u8; 16]);
 
 impl FileId {
-    /// What stands for the inode where storage knows files by identity: the first 8 bytes, little endian.
+    /// Inode number for storage with file identities: the first 8 bytes, little endian.
     pub fn inode(self) -> u64 {
         let mut inode = [0; 8];
         inode.copy_from_slice(&self.0[..8]);
@@ -147,9 +148,15 @@ impl FileId {
     }
 }
 
+/// The two hexadecimal digits of a byte.
+pub(crate) fn hex_digits(byte: u8) -> [char; 2] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    [byte >> 4, byte & 15].map(|digit| char::from(DIGITS[usize::from(digit)]))
+}
+
 impl fmt::Display for FileId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.0.iter().flat_map(|byte| hex_digits(*byte)).try_for_each(|digit| f.write_char(digit))
     }
 }
 
@@ -159,15 +166,15 @@ impl fmt::Debug for FileId {
     }
 }
 
-/// A code with what blocks have besides signatures, for people and for the catalogue: `subspace:8+2:w8 blake3`.
+/// Name of a code with its optional hashes, for messages and the catalogue: `subspace:8+2:w8 blake3`.
 pub fn coding(code: &Code, strong: bool) -> String {
     format!("{code}{}", if strong { STRONG } else { "" })
 }
 
-/// Ends the name of a coding whose blocks have BLAKE3.
+/// Suffix of the name of a coding with BLAKE3.
 pub const STRONG: &str = " blake3";
 
-/// What a restored file gets back besides its bytes.
+/// Metadata of a file, restored along with its content.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Metadata {
     /// Permission bits.
@@ -176,53 +183,53 @@ pub struct Metadata {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Extended attributes, access control lists among them.
+    /// Extended attributes, including access control lists.
     pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Attributes were too large for a header, or could not be read, and are not all here.
+    /// Some attributes were too large for a header, or unreadable, and are missing here.
     pub attributes_left_out: bool,
 }
 
-/// Something that a later program of the same version added to a header.
+/// A header extension of a later program with the same format version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extension {
-    /// What it is; those with the highest bit set must be understood.
+    /// Kind; those with the highest bit set must be understood.
     pub tag: u16,
-    /// Its content.
+    /// Content.
     pub bytes: Vec<u8>,
 }
 
-/// All that the header says.
+/// Decoded header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// The version of the format.
+    /// Format version.
     pub version: Version,
-    /// Whose redundancy this is.
+    /// Identity of this redundancy.
     pub id: FileId,
-    /// How often this redundancy was updated; of two that disagree, the higher is newer.
+    /// Counts updates of this redundancy; of two that disagree, the higher is newer.
     pub revision: u64,
-    /// The version of the file that is protected.
+    /// Version of the file that is protected.
     pub generation: Generation,
-    /// When that was done.
+    /// Time of the encoding.
     pub protected_at: Nanos,
-    /// The code.
+    /// Code.
     pub code: Arc<Code>,
-    /// Frames have BLAKE3 of every block beside signatures.
+    /// Frames have BLAKE3 of every block in addition to signatures.
     pub strong: bool,
-    /// How the file is cut.
+    /// Cut of the file.
     pub geometry: Geometry,
-    /// The first redundancy column in this file, counted from 0.
+    /// First redundancy column in this file, counted from 0.
     pub first: usize,
-    /// How many of them are here.
+    /// Number of redundancy columns in this file.
     pub columns: usize,
     /// Sum of the checks of all frames.
     pub root: [u8; 16],
-    /// For restoring.
+    /// Metadata to restore.
     pub metadata: Metadata,
-    /// Names of the targets of all k + m columns, where storage has several; otherwise empty.
+    /// Target names of all k + m columns, if storage has several targets; otherwise empty.
     pub targets: Vec<Vec<u8>>,
-    /// The file that this is the redundancy of; version 1 does not say.
+    /// Binding to the protected file; version 1 has none.
     pub binding: Option<Binding>,
-    /// Extensions that this program does not know and may ignore.
+    /// Unknown extensions that may be ignored.
     pub extensions: Vec<Extension>,
 }
 
@@ -230,59 +237,59 @@ pub struct Header {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// It does not begin like a redundancy file.
-    #[error("it does not begin like a redundancy file")]
+    /// Wrong magic.
+    #[error("it is not a redundancy file")]
     Magic,
-    /// Something ends too early.
-    #[error("it ends too early")]
+    /// Too short.
+    #[error("it is truncated")]
     Short,
-    /// A length that no header has.
+    /// Invalid length.
     #[error("a header of {0} bytes is out of range")]
     Length(u64),
-    /// The checksum does not fit.
-    #[error("the header's checksum does not fit")]
+    /// The checksum does not match.
+    #[error("the header's checksum does not match")]
     Checksum,
     /// Written by another version of the program.
-    #[error("format version {0} is not known here (versions up to {VERSION} are)")]
+    #[error("format version {0} is not supported (supported: up to {VERSION})")]
     Version(u32),
-    /// An extension that a reader must understand, and this one does not.
-    #[error("extension {0:#x} is not known here")]
+    /// A critical extension that is not supported.
+    #[error("extension {0:#x} is not supported")]
     Extension(u16),
-    /// A feature of the format that this program does not have.
+    /// A feature of the format that is not supported.
     #[error("{field} of {value} is not supported here")]
     Unsupported {
-        /// The field that asks for it.
+        /// Field that requests it.
         field: &'static str,
-        /// What it says.
+        /// Its value.
         value: u64,
     },
-    /// Flags that this version does not know.
-    #[error("flags {0:#x} are not known here")]
+    /// Unknown flags.
+    #[error("flags {0:#x} are not supported")]
     Flags(u32),
-    /// No code has this identity.
+    /// Invalid code identity.
     #[error("code {identity:?}: {why}")]
     Code {
-        /// What stands there.
+        /// The identity.
         identity: String,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
-    /// Sizes that cannot be.
+    /// Invalid sizes.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
     /// A field contradicts another one.
     #[error("{field} of {value} cannot be")]
     Field {
-        /// Which.
+        /// Field.
         field: &'static str,
-        /// What it says.
+        /// Its value.
         value: u64,
     },
 }
 
 impl HeaderError {
-    /// Whether a later program wrote this header: its checksum is right, and something in it is not known here. Such a file
-    /// is not damaged and must never be overwritten.
+    /// True if a later program wrote this header: its checksum is valid, and some of its content is unknown here. Such
+    /// a file is intact and must never be overwritten.
     pub fn is_later(&self) -> bool {
         use HeaderError::{Code, Extension, Flags, Unsupported, Version};
         matches!(self, Version(_) | Flags(_) | Extension(_) | Unsupported { .. } | Code { .. })
@@ -290,24 +297,24 @@ impl HeaderError {
 }
 
 impl Header {
-    /// What binds frames to this redundancy file.
+    /// Key that binds frames to this redundancy file.
     pub fn frame_key(&self) -> FrameKey {
         FrameKey { version: self.version, id: self.id }
     }
 
-    /// Whether this can be the redundancy of the file that has `binding` and is `now`. A file that was renamed keeps its inode, one that was
-    /// replaced keeps its name; redundancy for which neither holds is of another file. Version 1 does not tell.
+    /// True if this may be the redundancy of the file with `binding` and version `now`. A renamed file keeps its inode,
+    /// a replaced one its name; if neither matches, the redundancy is of another file. Version 1 always returns true.
     pub fn belongs_to(&self, binding: &Binding, now: Option<&Generation>) -> bool {
         let inode = now.is_some_and(|now| now.inode == self.generation.inode);
         inode || self.binding.as_ref().is_none_or(|own| own == binding)
     }
 
-    /// What [`Coders::get`](crate::coder::Coders::get) makes a coder of.
+    /// Coding name, as accepted by [`Coders::get`](crate::coder::Coders::get).
     pub fn coding(&self) -> String {
         coding(&self.code, self.strong)
     }
 
-    /// The bytes of the header, at least `at_least` of them: an update in place must not move what follows.
+    /// Encodes the header with at least `at_least` bytes: an update in place must not move what follows.
     ///
     /// # Errors
     /// [`HeaderError::Length`] if attributes or targets do not fit.
@@ -356,10 +363,10 @@ impl Header {
         Ok(out.0)
     }
 
-    /// How long the header is that begins with these bytes (16 or more).
+    /// Length of the header that starts with these bytes (16 or more).
     ///
     /// # Errors
-    /// What is no header of any version.
+    /// Not a header of any version.
     pub fn length(start: &[u8]) -> Result<usize, HeaderError> {
         let mut fields = Reader(start);
         if fields.bytes(MAGIC.len())? != MAGIC {
@@ -369,15 +376,15 @@ impl Header {
         check_length(fields.u32()?)
     }
 
-    /// How long the header is that ends with these bytes ([`END_BYTES`]).
+    /// Length of the header that ends with these bytes ([`END_BYTES`]).
     ///
     /// # Errors
-    /// What is no header of any version.
+    /// Not a header of any version.
     pub fn length_from_end(end: &[u8]) -> Result<usize, HeaderError> {
         check_length(Reader(end).u32()?)
     }
 
-    /// Identity and revision of the header that `bytes` begin with; nothing if it is damaged.
+    /// Identity and revision of the header that `bytes` start with; none if it is damaged.
     pub fn identity(bytes: &[u8]) -> Option<(FileId, u64)> {
         let header = bytes.get(..Header::length(bytes).ok()?)?;
         let (body, checksum) = header.split_at(header.len() - 32);
@@ -388,7 +395,7 @@ impl Header {
         Some((FileId(fields.id().ok()?), fields.u64().ok()?))
     }
 
-    /// The version of the header that `bytes` are, if its checksum is right and a later program wrote it.
+    /// Version of a valid header that a later program wrote.
     pub fn later_version(bytes: &[u8]) -> Option<u32> {
         let header = bytes.get(..Header::length(bytes).ok()?)?;
         let (body, checksum) = header.split_at(header.len() - 32);
@@ -396,7 +403,7 @@ impl Header {
         (blake3::hash(body).as_bytes() == checksum && version > VERSION).then_some(version)
     }
 
-    /// Reads a header that fills `bytes`. `code` makes a code of its identity.
+    /// Decodes a header that fills `bytes`. `code` parses the code identity.
     ///
     /// # Errors
     /// See [`HeaderError`].
@@ -460,7 +467,7 @@ impl Header {
         }
         let tail = if flags & FLAG_STRIPED == 0 { Tail::Balanced } else { Tail::Striped };
         let geometry = Geometry::new(code.k() as u64, block, rows.into(), tail, code.granule() as u64)?;
-        // The redundancy file must be one that can be.
+        // The lengths must describe a possible redundancy file.
         let cut = geometry.cut(generation.size);
         let stripe = cut.block(0).saturating_mul(code.blocks() as u64);
         limit("stripe", stripe, stripe <= MAX_STRIPE)?;
@@ -511,7 +518,7 @@ impl Header {
     }
 }
 
-/// The fields that version 2 added.
+/// Fields that version 2 added.
 #[derive(Default)]
 struct Added {
     binding: Option<Binding>,

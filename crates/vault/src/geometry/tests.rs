@@ -1,4 +1,4 @@
-//! Every byte of a file lies in one cell, whatever the cut.
+//! Every byte of a file lies in exactly one cell.
 
 use super::{Geometry, GeometryError, Tail, block_for, merge};
 use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
@@ -94,7 +94,7 @@ fn rules_that_cannot_be_are_refused_with_their_numbers() {
     assert_eq!(Geometry::new(0, 64, 1, Tail::Balanced, 1), Err(GeometryError::Columns(0)));
     assert_eq!(Geometry::new(1, 64, 0, Tail::Balanced, 1), Err(GeometryError::Rows(0)));
     assert_eq!(Geometry::new(1, 64, 2, Tail::Striped, 1), Err(GeometryError::Rows(2)));
-    // A packets code with packets of 48 bytes in 8 rows.
+    // A packet code with packets of 48 bytes in 8 rows.
     assert_eq!(
         Geometry::new(1, 448, 1, Tail::Balanced, 384),
         Err(GeometryError::Block { block: 448, unit: 384 })
@@ -118,7 +118,7 @@ fn files_have_rows_enough_that_damage_in_one_piece_hits_few_blocks_of_a_stripe()
             if size >= 16 * k * 4096.max(512 * k) {
                 assert!(rows >= 15, "{k}: {size} bytes, {rows} rows of {block}");
             }
-            // The longest piece, wherever it begins.
+            // The longest piece, at any offset.
             let piece = ((m * rows - 1) * cut.block(0) + 1).min(size);
             let steps = (size - piece).div_ceil(97).max(1);
             for start in (0..=size - piece).step_by(steps as usize) {

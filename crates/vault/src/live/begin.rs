@@ -1,89 +1,113 @@
-//! A file is about to be written in place: its objects are locked, its stub says so, and nobody else came between.
+//! Start of in-place writes: objects are locked and the stub is marked, unless another process changed the file
+//! meanwhile.
 
-use super::column::Anew;
-use super::file::{LiveFile, Name};
-use super::publish::{Durability, Published};
-use super::state::State;
+use super::column::Reconstruction;
+use super::file::{CurrentPaths, LiveFile};
+use super::publish::{Durability, PublishOutcome};
+use super::state::OpenState;
 use crate::storage::pool::error::PoolError;
 use crate::storage::pool::stub::Stub;
 
-/// How often to begin anew when others change the file at the same time.
+/// Attempts if other processes change the file at the same time.
 pub(super) const ATTEMPTS: usize = 16;
 
 impl LiveFile {
-    /// Says in the stub that the file is being written, if it does not say so yet. `size` is what it will have.
-    pub(super) fn mark(&self, state: &mut State, name: Name<'_>, size: Option<u64>) -> Result<(), PoolError> {
-        if state.gone || (state.marked && size.is_none()) {
+    /// Marks the stub as `writing`, unless it is. `size` is the size that the file will have.
+    pub(super) fn begin_writing(
+        &self,
+        state: &mut OpenState,
+        current_paths: CurrentPaths<'_>,
+        size: Option<u64>,
+    ) -> Result<(), PoolError> {
+        if state.is_nameless() || (state.marked_writing && size.is_none()) {
             return Ok(());
         }
         for _ in 0..ATTEMPTS {
-            self.catch_up(state, name)?;
-            if self.take_objects(state, name)? && self.say_so(state, name, size)? {
-                self.cut_leftovers(state)?;
+            self.refresh(state, current_paths)?;
+            if self.lock_objects(state, current_paths)? && self.publish_writing(state, current_paths, size)? {
+                self.truncate_leftovers(state)?;
                 return Ok(());
             }
         }
-        Err(PoolError::Changed { path: name().into_iter().next().unwrap_or_default() })
+        Err(PoolError::Changed { path: current_paths().into_iter().next().unwrap_or_default() })
     }
 
-    /// Whether others changed the file since it was seen last.
-    pub(super) fn is_overtaken(&self, state: &State, name: Name<'_>) -> Result<bool, PoolError> {
-        match self.path(state, name).filter(|_| !state.gone) {
-            Some(path) => self.inner.is_overtaken(&path, &state.stub),
+    /// True if another process changed the file since its stub was last seen.
+    pub(super) fn is_outdated(
+        &self,
+        state: &OpenState,
+        current_paths: CurrentPaths<'_>,
+    ) -> Result<bool, PoolError> {
+        match self.current_path(state, current_paths).filter(|_| !state.is_nameless()) {
+            Some(path) => self.inner.is_outdated(&path, &state.stub),
             None => Ok(false),
         }
     }
 
-    /// Takes over what others changed: columns may have been brought elsewhere since the file was opened.
-    pub(super) fn catch_up(&self, state: &mut State, name: Name<'_>) -> Result<(), PoolError> {
-        let Some(mut path) = self.path(state, name).filter(|_| !state.gone) else {
-            state.gone = true;
+    /// Adopts changes of other processes: columns may have moved since the file was opened.
+    pub(super) fn refresh(
+        &self,
+        state: &mut OpenState,
+        current_paths: CurrentPaths<'_>,
+    ) -> Result<(), PoolError> {
+        let Some(mut path) = self.current_path(state, current_paths).filter(|_| !state.is_nameless()) else {
+            state.set_nameless();
             return Ok(());
         };
         let (mut stub, before) = (state.stub.clone(), state.stub.stat(0).generation());
-        match self.inner.catch_up(&mut path, &mut stub, state.seen)? {
-            Published::As(number) => {
-                self.note_path(state, name, path);
-                self.follow(state, stub, number);
-                if !state.marked {
+        match self.inner.refresh(&mut path, &mut stub, state.seen)? {
+            PublishOutcome::Published(number) => {
+                self.note_path(state, current_paths, path);
+                self.set_stub(state, stub, number);
+                if !state.marked_writing {
                     let now = state.stub.stat(0).generation();
-                    state.began_as([before, now]);
+                    state.add_versions([before, now]);
                 }
             }
-            Published::Gone => state.gone = true,
+            PublishOutcome::NotFound => state.set_nameless(),
         }
         Ok(())
     }
 
-    /// Locks the objects of a file that is not marked yet. Whoever repairs or moves it must see our locks before we say that it is
-    /// ours. Then what is lost is made again, while its redundancy is current. Says whether nobody came between.
-    fn take_objects(&self, state: &mut State, name: Name<'_>) -> Result<bool, PoolError> {
-        if state.marked || state.gone {
+    /// Locks the objects of a file that is not marked yet. Repairs and relocations must see the locks before the stub
+    /// is marked. Lost columns are then reconstructed while the redundancy is current. Returns false if another process
+    /// changed the file meanwhile.
+    fn lock_objects(
+        &self,
+        state: &mut OpenState,
+        current_paths: CurrentPaths<'_>,
+    ) -> Result<bool, PoolError> {
+        if state.marked_writing || state.is_nameless() {
             return Ok(true);
         }
         let mut lost = Vec::new();
         for column in 0..self.columns.len() {
             let has_bytes = state.stub.object_bytes(column, state.stub.size) > 0;
-            if (has_bytes || column == 0) && self.existing(state, column)?.is_none() {
+            if (has_bytes || column == 0) && self.existing_object(state, column)?.is_none() {
                 lost.push(column);
             }
         }
         for column in lost {
-            // One that is beyond repair stays so: nothing gets worse by writing elsewhere.
-            if let Anew::Overtaken = self.make_anew(state, name, column)? {
+            // A column that cannot be reconstructed stays lost; writes elsewhere make nothing worse.
+            if let Reconstruction::FileChanged = self.reconstruct_column(state, current_paths, column)? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Publishes that the file is being written. Says whether nobody came between.
-    fn say_so(&self, state: &mut State, name: Name<'_>, size: Option<u64>) -> Result<bool, PoolError> {
-        if state.gone || (state.marked && size.is_none()) {
+    /// Publishes the stub as `writing`. Returns false if another process changed the file meanwhile.
+    fn publish_writing(
+        &self,
+        state: &mut OpenState,
+        current_paths: CurrentPaths<'_>,
+        size: Option<u64>,
+    ) -> Result<bool, PoolError> {
+        if state.is_nameless() || (state.marked_writing && size.is_none()) {
             return Ok(true);
         }
-        let Some(mut path) = self.path(state, name) else {
-            state.gone = true;
+        let Some(mut path) = self.current_path(state, current_paths) else {
+            state.set_nameless();
             return Ok(true);
         };
         let mut stub = state.stub.clone();
@@ -92,32 +116,32 @@ impl LiveFile {
         stub.mtime = self.now_after(stub.mtime);
         let durability =
             if self.inner.is_young(self.id) { Durability::Volatile } else { Durability::Durable };
-        match self.inner.publish_unless_overtaken(&mut path, &mut stub, state.seen, durability, || Ok(()))? {
+        match self.inner.publish_if_unchanged(&mut path, &mut stub, state.seen, durability, || Ok(()))? {
             None => return Ok(false),
-            Some(Published::Gone) => state.gone = true,
-            Some(Published::As(number)) => {
-                self.note_path(state, name, path);
-                if !state.marked {
-                    state.began_as([state.stub.stat(0).generation()]);
+            Some(PublishOutcome::NotFound) => state.set_nameless(),
+            Some(PublishOutcome::Published(number)) => {
+                self.note_path(state, current_paths, path);
+                if !state.marked_writing {
+                    state.add_versions([state.stub.stat(0).generation()]);
                 }
-                self.take_over(state, stub, number);
-                state.marked = true;
+                self.set_published(state, stub, number);
+                state.marked_writing = true;
             }
         }
         Ok(true)
     }
 
-    /// The stub on the mirrors is this one now.
-    pub(super) fn take_over(&self, state: &mut State, stub: Stub, seen: u64) {
-        self.follow(state, stub, seen);
+    /// Records that the stub on the mirrors is this one.
+    pub(super) fn set_published(&self, state: &mut OpenState, stub: Stub, seen: u64) {
+        self.set_stub(state, stub, seen);
         state.dirty = false;
     }
 
-    /// Objects are looked for where this stub says.
-    pub(super) fn follow(&self, state: &mut State, stub: Stub, seen: u64) {
+    /// Adopts a stub; objects of columns that moved are opened again.
+    pub(super) fn set_stub(&self, state: &mut OpenState, stub: Stub, seen: u64) {
         for (column, (old, new)) in state.stub.targets.iter().zip(&stub.targets).enumerate() {
             if old != new {
-                self.look_again(column);
+                self.forget_object(column);
             }
         }
         state.stub = stub;

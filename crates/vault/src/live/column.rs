@@ -1,12 +1,12 @@
-//! The objects of a file that is open.
+//! Objects of an open file.
 
 use super::begin::ATTEMPTS;
-use super::file::{LiveFile, Name};
+use super::file::{CurrentPaths, LiveFile};
 use super::lock;
-use super::publish::{Durability, Published};
-use super::state::State;
+use super::publish::{Durability, PublishOutcome};
+use super::state::OpenState;
+use crate::reconstruct::{ReconstructError, reconstruct_ranges};
 use crate::redundancy::read_up_to;
-use crate::rescue::{RescueError, rescue};
 use crate::storage::Fault;
 use crate::storage::pool::disk::{Disk, Unavailable, is_of_the_medium};
 use crate::storage::pool::error::PoolError;
@@ -23,25 +23,25 @@ use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a target that answered is believed to be there.
-const BELIEVED: Duration = Duration::from_millis(100);
+/// How long a target that was reachable is not checked again.
+const RECHECK_AFTER: Duration = Duration::from_millis(100);
 
-/// Bytes of an object that are read at once when it is copied.
-const COPIED_AT_ONCE: u64 = 1 << 20;
+/// Bytes read at a time when an object is copied.
+const COPY_BYTES: u64 = 1 << 20;
 
-/// The number that `statfs` gives for memory.
+/// Type number of tmpfs in `statfs`.
 const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
 /// A column of an open file.
 #[derive(Debug, Default)]
 pub(super) struct Column {
     object: Option<Object>,
-    /// When its target answered last.
+    /// When the target was last reachable.
     seen: Option<Stopwatch>,
-    /// Something was written to it and not made durable.
+    /// It has unsynced writes.
     unsynced: bool,
-    /// Its target took no writes any more before what was written to it was durable. The next `fsync` says so, once.
-    doubtful: bool,
+    /// Its target stopped accepting writes before earlier writes were durable. The next `fsync` reports that, once.
+    writes_lost: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -50,18 +50,18 @@ pub(super) struct Object {
     disk: Arc<Disk>,
     /// Open for writing, and locked.
     writable: bool,
-    /// It is in memory, which is always there.
+    /// On a file system in memory, where reads never block.
     in_memory: bool,
 }
 
-/// What became of a column that was to be made again.
-pub(super) enum Anew {
-    /// It is there.
-    Made(Arc<Lockable>),
-    /// That cannot be.
-    Beyond(RescueError),
-    /// Someone else changed the file meanwhile, and perhaps made it.
-    Overtaken,
+/// Result of reconstructing a column.
+pub(super) enum Reconstruction {
+    /// The column is on a new target.
+    Done(Arc<Lockable>),
+    /// Reconstruction is not possible.
+    Impossible(ReconstructError),
+    /// Another process changed the file meanwhile, and may have reconstructed the column.
+    FileChanged,
 }
 
 impl Object {
@@ -70,23 +70,23 @@ impl Object {
         Object { file: Arc::new(file), disk, writable, in_memory }
     }
 
-    /// Reads into several buffers, one after the other, what can be had without waiting, and so without a deadline. Gives the
-    /// number of bytes that were there; nothing if one has to wait for them.
+    /// Reads into several consecutive buffers what is available without blocking, and so without a deadline. Returns
+    /// the number of bytes read; none if the read would block.
     pub(super) fn read_now(&self, offset: u64, buffers: &mut [&mut [u8]]) -> Option<usize> {
         let want: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         let how = if self.in_memory { ReadWriteFlags::empty() } else { ReadWriteFlags::NOWAIT };
         let mut vector: Vec<IoSliceMut<'_>> =
             buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
-        // The kernel takes this many at once; small blocks of large requests are more.
+        // Limit of one system call; small blocks of large requests exceed it.
         let at_once = vector.len().min(1024);
         let got = preadv2(&*self.file, &mut vector[..at_once], offset, how).unwrap_or(0);
         (got == want || (self.in_memory && at_once == buffers.len())).then_some(got)
     }
 
-    /// Reads as [`read_now`](Object::read_now), and waits for the disk up to the deadline.
+    /// Reads as [`read_now`](Object::read_now), but blocks up to the deadline.
     pub(super) fn read_waiting(&self, offset: u64, buffers: &mut [&mut [u8]]) -> Result<usize, Fault> {
         let want: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-        // Who is given up keeps its buffer, so it must be one of its own.
+        // An abandoned call keeps its buffer, so it gets a buffer of its own.
         let (mut own, file) = (vec![0; want], Arc::clone(&self.file));
         let (own, got) = self.disk.deadline_io.run(move || {
             let got = read_up_to(&file, &mut own, offset);
@@ -114,9 +114,9 @@ impl LiveFile {
         }
     }
 
-    /// Whether the target of a column still answers; asked now and then.
-    fn is_there(&self, state: &State, column: usize, known: &mut Column) -> Result<(), Fault> {
-        if known.seen.is_some_and(|seen| seen.elapsed() < BELIEVED) {
+    /// Checks, at intervals, that the target of a column is reachable.
+    fn check_target(&self, state: &OpenState, column: usize, known: &mut Column) -> Result<(), Fault> {
+        if known.seen.is_some_and(|seen| seen.elapsed() < RECHECK_AFTER) {
             return Ok(());
         }
         known.seen = None;
@@ -125,10 +125,10 @@ impl LiveFile {
         Ok(())
     }
 
-    /// The object of a column, to read from.
-    pub(super) fn readable(&self, state: &State, column: usize) -> Result<Object, Fault> {
+    /// The object of a column for reading.
+    pub(super) fn readable_object(&self, state: &OpenState, column: usize) -> Result<Object, Fault> {
         let mut known = lock(&self.columns[column]);
-        self.is_there(state, column, &mut known)?;
+        self.check_target(state, column, &mut known)?;
         if let Some(object) = &known.object {
             return Ok(object.clone());
         }
@@ -140,36 +140,42 @@ impl LiveFile {
         Ok(known.object.insert(Object::new(file.into(), disk, false)).clone())
     }
 
-    /// The object of a column, to write to: locked, and made anew elsewhere if its target is gone.
-    pub(super) fn writable(
+    /// The object of a column for writing: locked, and reconstructed on another target if its target is lost.
+    pub(super) fn writable_object(
         &self,
-        state: &mut State,
-        name: Name<'_>,
+        state: &mut OpenState,
+        current_paths: CurrentPaths<'_>,
         column: usize,
     ) -> Result<Arc<Lockable>, PoolError> {
         for _ in 0..ATTEMPTS {
-            if let Some(file) = self.existing(state, column)? {
+            if let Some(file) = self.existing_object(state, column)? {
                 return Ok(file);
             }
-            match self.make_anew(state, name, column)? {
-                Anew::Made(file) => return Ok(file),
-                Anew::Beyond(why) => return Err(self.lost(state, name, column, why)),
-                Anew::Overtaken => self.catch_up(state, name)?,
+            match self.reconstruct_column(state, current_paths, column)? {
+                Reconstruction::Done(file) => return Ok(file),
+                Reconstruction::Impossible(why) => return Err(self.lost(state, current_paths, column, why)),
+                Reconstruction::FileChanged => self.refresh(state, current_paths)?,
             }
         }
-        Err(PoolError::Changed { path: first_of(name) })
+        Err(PoolError::Changed { path: first_path(current_paths) })
     }
 
-    fn lost(&self, state: &State, name: Name<'_>, column: usize, why: RescueError) -> PoolError {
-        let (path, target) = (first_of(name), state.stub.targets[column].clone());
-        PoolError::Lost { path, column, target, why: format!("it is gone: {why}") }
+    fn lost(
+        &self,
+        state: &OpenState,
+        current_paths: CurrentPaths<'_>,
+        column: usize,
+        why: ReconstructError,
+    ) -> PoolError {
+        let (path, target) = (first_path(current_paths), state.stub.targets[column].clone());
+        PoolError::Lost { path, column, target, why: format!("it is lost: {why}") }
     }
 
-    /// Changes the object of a column. If its target turns out to take no writes, that is done to the one that is made elsewhere.
+    /// Changes the object of a column. If its target refuses writes, the column is moved and the change is made there.
     pub(super) fn change_object(
         &self,
-        state: &mut State,
-        name: Name<'_>,
+        state: &mut OpenState,
+        current_paths: CurrentPaths<'_>,
         column: usize,
         doing: &'static str,
         act: impl Fn(&File) -> io::Result<()>,
@@ -177,30 +183,40 @@ impl LiveFile {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let file = self.writable(state, name, column)?;
+            let file = self.writable_object(state, current_paths, column)?;
             let done = act(&file);
             self.note_change(column, &done);
             match done.map_err(PoolError::target(&state.stub.targets[column], doing)) {
-                Err(error) if attempt < ATTEMPTS && self.inner.gives_up(&error) => self.look_again(column),
+                Err(error) if attempt < ATTEMPTS && self.inner.is_target_unusable(&error) => {
+                    self.forget_object(column)
+                }
                 done => return done,
             }
         }
     }
 
-    /// The object of a column, to write to, if its target answers and takes writes. What was never written is made.
-    pub(super) fn existing(&self, state: &State, column: usize) -> Result<Option<Arc<Lockable>>, PoolError> {
-        match self.open_existing(state, column) {
-            Err(error) if self.inner.gives_up(&error) => {
-                self.look_again(column);
+    /// The object of a column for writing, if its target is writable. An object without bytes is created.
+    pub(super) fn existing_object(
+        &self,
+        state: &OpenState,
+        column: usize,
+    ) -> Result<Option<Arc<Lockable>>, PoolError> {
+        match self.open_existing_object(state, column) {
+            Err(error) if self.inner.is_target_unusable(&error) => {
+                self.forget_object(column);
                 Ok(None)
             }
             opened => opened,
         }
     }
 
-    fn open_existing(&self, state: &State, column: usize) -> Result<Option<Arc<Lockable>>, PoolError> {
+    fn open_existing_object(
+        &self,
+        state: &OpenState,
+        column: usize,
+    ) -> Result<Option<Arc<Lockable>>, PoolError> {
         let mut known = lock(&self.columns[column]);
-        if self.is_there(state, column, &mut known).is_err() {
+        if self.check_target(state, column, &mut known).is_err() {
             known.object = None;
             return Ok(None);
         }
@@ -220,24 +236,24 @@ impl LiveFile {
         let file = match absent_is_none(tree.write(&path)).map_err(failed("opening an object"))? {
             Some(file) => {
                 let file = Lockable::exclusive(file).map_err(failed("locking an object"))?;
-                if state.marked || state.gone {
-                    cut(&file, bytes).map_err(failed("cutting an object"))?;
+                if state.marked_writing || state.is_nameless() {
+                    truncate_excess(&file, bytes).map_err(failed("truncating an object"))?;
                 }
                 file
             }
-            None if bytes == 0 => create_locked(&tree, &path).map_err(failed("making an object"))?,
+            None if bytes == 0 => create_locked(&tree, &path).map_err(failed("creating an object"))?,
             None => return Ok(None),
         };
         let object = known.object.insert(Object::new(file, disk, true));
         Ok(Some(Arc::clone(&object.file)))
     }
 
-    /// Targets for an object that is made anew: in domains that have nothing of the file.
-    fn replacements(&self, state: &State, names: &[Vec<u8>], column: usize) -> Vec<Candidate> {
+    /// Targets for a reconstructed object: in domains that hold nothing of the file.
+    fn replacement_targets(&self, state: &OpenState, names: &[Vec<u8>], column: usize) -> Vec<Candidate> {
         let view = self.inner.pool.shared.view();
         let others = state.stub.targets.iter().enumerate().filter(|(other, _)| *other != column);
         let mut taken: BTreeSet<String> = others.map(|(_, name)| view.domain(name).to_owned()).collect();
-        let former = self.inner.places(names);
+        let former = self.inner.redundancy_paths(names);
         taken.extend(former.iter().flat_map(|path| placement::domains_of_redundancy(&view, self.id, path)));
         let seed = [&self.id.0[..], &column.to_le_bytes()].concat();
         let mut candidates = placement::candidates(&view, &seed, state.stub.block);
@@ -245,15 +261,16 @@ impl LiveFile {
         candidates
     }
 
-    /// Takes from objects that were locked before the file was marked what must not appear when its end moves.
-    pub(super) fn cut_leftovers(&self, state: &State) -> Result<(), PoolError> {
+    /// Truncates objects that were locked before the file was marked: leftovers behind their end must not appear when
+    /// the file grows.
+    pub(super) fn truncate_leftovers(&self, state: &OpenState) -> Result<(), PoolError> {
         for (column, known) in self.columns.iter().enumerate() {
             let known = lock(known);
             if let Some(object) = known.object.as_ref().filter(|object| object.writable)
-                && let Err(error) = cut(&object.file, state.stub.object_bytes(column, state.stub.size))
-                    .map_err(PoolError::target(&state.stub.targets[column], "cutting an object"))
-                // A column that must move is as long as it should be where it is made.
-                && !self.inner.gives_up(&error)
+                && let Err(error) = truncate_excess(&object.file, state.stub.object_bytes(column, state.stub.size))
+                    .map_err(PoolError::target(&state.stub.targets[column], "truncating an object"))
+                // A column that has to move gets its length on the new target.
+                && !self.inner.is_target_unusable(&error)
             {
                 return Err(error);
             }
@@ -261,26 +278,31 @@ impl LiveFile {
         Ok(())
     }
 
-    /// Puts the object of a column on another target: what it had is made again first. A target that fails at that is not asked again.
-    pub(super) fn make_anew(
+    /// Reconstructs the object of a column on another target. Targets that fail are not tried again.
+    pub(super) fn reconstruct_column(
         &self,
-        state: &mut State,
-        name: Name<'_>,
+        state: &mut OpenState,
+        current_paths: CurrentPaths<'_>,
         column: usize,
-    ) -> Result<Anew, PoolError> {
+    ) -> Result<Reconstruction, PoolError> {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            match self.make_anew_once(state, name, column) {
-                Err(error) if attempt < ATTEMPTS && self.inner.gives_up(&error) => {}
+            match self.reconstruct_column_once(state, current_paths, column) {
+                Err(error) if attempt < ATTEMPTS && self.inner.is_target_unusable(&error) => {}
                 made => return made,
             }
         }
     }
 
-    fn make_anew_once(&self, state: &mut State, name: Name<'_>, column: usize) -> Result<Anew, PoolError> {
-        let (path, names) = (first_of(name), name());
-        let found = self.replacements(state, &names, column).into_iter().next();
+    fn reconstruct_column_once(
+        &self,
+        state: &mut OpenState,
+        current_paths: CurrentPaths<'_>,
+        column: usize,
+    ) -> Result<Reconstruction, PoolError> {
+        let (path, names) = (first_path(current_paths), current_paths());
+        let found = self.replacement_targets(state, &names, column).into_iter().next();
         let Some(Candidate { name: target, tree, .. }) = found else {
             let why = "it is lost, and no target in a separate failure domain can replace it".to_owned();
             let target = state.stub.targets[column].clone();
@@ -297,12 +319,12 @@ impl LiveFile {
             tree.sync_directory(crate::storage::pool::objects::OBJECTS)
         };
         let unsynced = lock(&self.columns[column]).unsynced;
-        let doubtful = match self.fill_anew(state, &names, column, &file, unsynced) {
-            Ok(Ok(doubtful)) => doubtful,
+        let writes_lost = match self.fill_column(state, &names, column, &file, unsynced) {
+            Ok(Ok(writes_lost)) => writes_lost,
             Ok(Err(why)) => {
-                // What stays is found by a sweep.
+                // A file that stays is removed by a sweep.
                 let _ = tree.remove(&temporary);
-                return Ok(Anew::Beyond(why));
+                return Ok(Reconstruction::Impossible(why));
             }
             Err(error) => {
                 let _ = tree.remove(&temporary);
@@ -312,35 +334,36 @@ impl LiveFile {
         let synced = file.sync_all().map_err(failed("making an object durable"));
         let published = synced.and_then(|()| {
             let place = || place().map_err(failed("placing an object"));
-            self.publish_anew(state, name, column, &target, place)
+            self.publish_column(state, current_paths, column, &target, place)
         });
         if !matches!(published, Ok(true)) {
             let _ = tree.remove(&temporary);
         }
         if !published? {
-            return Ok(Anew::Overtaken);
+            return Ok(Reconstruction::FileChanged);
         }
         let view = self.inner.pool.shared.cached_view();
-        let disk = view.disk(target.as_bytes()).map(|(_, disk)| Arc::clone(disk)).ok_or_else(nowhere_now)?;
+        let disk =
+            view.disk(target.as_bytes()).map(|(_, disk)| Arc::clone(disk)).ok_or_else(target_missing)?;
         let mut known = lock(&self.columns[column]);
         known.seen = Some(Stopwatch::start());
-        known.doubtful |= doubtful;
+        known.writes_lost |= writes_lost;
         known.unsynced = false;
         self.inner.note_unsynced(self.id, column, false);
-        Ok(Anew::Made(Arc::clone(&known.object.insert(Object::new(file, disk, true)).file)))
+        Ok(Reconstruction::Done(Arc::clone(&known.object.insert(Object::new(file, disk, true)).file)))
     }
 
-    /// Makes all bytes of a column again: they are copied if its target can be read, or made from redundancy. What was not synced is made from
-    /// redundancy if it can be, since the kernel may have dropped it. Says whether it was copied all the same. The outer error is that of
-    /// writing.
-    fn fill_anew(
+    /// Writes all bytes of a column: copied if its target is readable, otherwise reconstructed. Unsynced writes are
+    /// reconstructed if possible, since the kernel may have dropped them. The inner result is true if unsynced writes
+    /// had to be copied. The outer error is a write error.
+    fn fill_column(
         &self,
-        state: &State,
+        state: &OpenState,
         names: &[Vec<u8>],
         column: usize,
         file: &File,
         unsynced: bool,
-    ) -> io::Result<Result<bool, RescueError>> {
+    ) -> io::Result<Result<bool, ReconstructError>> {
         let bytes = state.stub.object_bytes(column, state.stub.size);
         if bytes == 0 || (!unsynced && self.copy_object(state, column, file, bytes)?) {
             return Ok(Ok(false));
@@ -351,16 +374,23 @@ impl LiveFile {
             start..(start + block).min(size)
         });
         let blocks: Vec<_> = blocks.collect();
-        let paths = self.inner.places(names);
-        let is_in = |version: &_, range: &_| state.is_in(version, range);
+        let paths = self.inner.redundancy_paths(names);
+        let is_unchanged_since = |version: &_, range: &_| state.is_unchanged_since(version, range);
         let mut failed = None;
-        let made = rescue(&self.inner.pool, &self.inner.coders, &paths, &blocks, is_in, |range, made| {
-            let at = state.stub.object_bytes(column, range.start);
-            write_sparse(file, made, at).map_err(|error| {
-                failed = Some(error);
-                RescueError::TooLittle
-            })
-        });
+        let made = reconstruct_ranges(
+            &self.inner.pool,
+            &self.inner.coders,
+            &paths,
+            &blocks,
+            is_unchanged_since,
+            |range, made| {
+                let at = state.stub.object_bytes(column, range.start);
+                write_sparse(file, made, at).map_err(|error| {
+                    failed = Some(error);
+                    ReconstructError::TooLittle
+                })
+            },
+        );
         match (failed, made) {
             (Some(error), _) => Err(error),
             (None, Err(why)) => {
@@ -371,14 +401,15 @@ impl LiveFile {
         }
     }
 
-    /// Copies an object whose target takes no writes but can be read. Says whether all of it could be read.
-    fn copy_object(&self, state: &State, column: usize, to: &File, bytes: u64) -> io::Result<bool> {
-        let Ok(from) = self.readable(state, column) else { return Ok(false) };
+    /// Copies an object from a target that is readable but not writable. Returns false if it could not be read
+    /// completely.
+    fn copy_object(&self, state: &OpenState, column: usize, to: &File, bytes: u64) -> io::Result<bool> {
+        let Ok(from) = self.readable_object(state, column) else { return Ok(false) };
         to.set_len(0)?;
-        let mut piece = vec![0; COPIED_AT_ONCE.min(bytes) as usize];
+        let mut piece = vec![0; COPY_BYTES.min(bytes) as usize];
         let mut done = 0;
         while done < bytes {
-            let now = (bytes - done).min(COPIED_AT_ONCE) as usize;
+            let now = (bytes - done).min(COPY_BYTES) as usize;
             if !from.read_waiting(done, &mut [&mut piece[..now]]).is_ok_and(|got| got == now) {
                 to.set_len(0)?;
                 return Ok(false);
@@ -390,12 +421,12 @@ impl LiveFile {
         Ok(true)
     }
 
-    /// Gives a new object its name and tells the namespace of it. Says whether nobody else changed the file meanwhile: a rebuild may
-    /// have brought the same column elsewhere, which must be neither replaced nor forgotten.
-    fn publish_anew(
+    /// Gives a new object its name and publishes the stub. Returns false if another process changed the file meanwhile:
+    /// a rebuild may have moved the same column, which must be neither replaced nor forgotten.
+    fn publish_column(
         &self,
-        state: &mut State,
-        name: Name<'_>,
+        state: &mut OpenState,
+        current_paths: CurrentPaths<'_>,
         column: usize,
         target: &str,
         place: impl Fn() -> Result<(), PoolError>,
@@ -405,54 +436,48 @@ impl LiveFile {
         stub.writing = true;
         stub.mtime = self.now_after(stub.mtime);
         let mut seen = state.seen;
-        if let Some(mut path) = self.path(state, name).filter(|_| !state.gone) {
-            match self.inner.publish_unless_overtaken(
-                &mut path,
-                &mut stub,
-                seen,
-                Durability::Durable,
-                &place,
-            )? {
-                Some(Published::As(number)) => {
-                    self.note_path(state, name, path);
-                    if !state.marked {
-                        state.began_as([state.stub.stat(0).generation()]);
+        if let Some(mut path) = self.current_path(state, current_paths).filter(|_| !state.is_nameless()) {
+            match self.inner.publish_if_unchanged(&mut path, &mut stub, seen, Durability::Durable, &place)? {
+                Some(PublishOutcome::Published(number)) => {
+                    self.note_path(state, current_paths, path);
+                    if !state.marked_writing {
+                        state.add_versions([state.stub.stat(0).generation()]);
                     }
-                    (seen, state.marked) = (number, true);
+                    (seen, state.marked_writing) = (number, true);
                 }
-                Some(Published::Gone) => state.gone = true,
+                Some(PublishOutcome::NotFound) => state.set_nameless(),
                 None => return Ok(false),
             }
         }
-        // Nobody else knows of a file without a name.
-        if state.gone {
+        // Other processes do not know a file without a name.
+        if state.is_nameless() {
             place()?;
         }
-        self.follow(state, stub, seen);
+        self.set_stub(state, stub, seen);
         Ok(true)
     }
 
-    /// Lets go of all objects, and of their locks.
-    pub(super) fn let_go(&self) {
+    /// Closes all objects, which releases their locks.
+    pub(super) fn close_objects(&self) {
         for column in &self.columns {
             *lock(column) = Column::default();
         }
     }
 
-    /// Objects are looked for again: someone else may have moved them.
-    pub(super) fn look_again(&self, column: usize) {
+    /// Closes the object of a column; it is opened again at its present target.
+    pub(super) fn forget_object(&self, column: usize) {
         let mut known = lock(&self.columns[column]);
-        *known = Column { unsynced: known.unsynced, doubtful: known.doubtful, ..Column::default() };
+        *known = Column { unsynced: known.unsynced, writes_lost: known.writes_lost, ..Column::default() };
     }
 
-    /// A column was changed, or that failed. A disk that takes no writes has changed nothing.
+    /// Records the result of a change of a column. A disk that refuses writes has changed nothing.
     pub(super) fn note_change(&self, column: usize, done: &io::Result<()>) {
         if !done.as_ref().is_err_and(is_of_the_medium) {
             self.note_unsynced(column);
         }
     }
 
-    /// Something is written to a column.
+    /// Records a write to a column.
     pub(super) fn note_unsynced(&self, column: usize) {
         let mut known = lock(&self.columns[column]);
         if !std::mem::replace(&mut known.unsynced, true) {
@@ -460,7 +485,7 @@ impl LiveFile {
         }
     }
 
-    /// A column is about to be made durable. Says whether there was anything to it.
+    /// Clears the mark for unsynced writes of a column. Returns whether there were any.
     pub(super) fn begin_sync(&self, column: usize) -> bool {
         let mut known = lock(&self.columns[column]);
         let unsynced = std::mem::take(&mut known.unsynced);
@@ -470,13 +495,13 @@ impl LiveFile {
         unsynced
     }
 
-    /// Whether bytes that were written to a column may be lost, since its target took no writes any more. Told once, to who syncs.
-    pub(super) fn take_doubt(&self, column: usize) -> bool {
-        std::mem::take(&mut lock(&self.columns[column]).doubtful)
+    /// Returns, once, whether writes to a column may be lost because its target stopped accepting writes before a sync.
+    pub(super) fn take_lost_writes(&self, column: usize) -> bool {
+        std::mem::take(&mut lock(&self.columns[column]).writes_lost)
     }
 
-    /// The first column of a file that was just made.
-    pub(super) fn hold(&self, column: usize, file: Lockable, target: &str) {
+    /// Attaches the object of a column of a new file.
+    pub(super) fn attach_object(&self, column: usize, file: Lockable, target: &str) {
         let view = self.inner.pool.shared.cached_view();
         if let Some((_, disk)) = view.disk(target.as_bytes()) {
             let object = Some(Object::new(file, Arc::clone(disk), true));
@@ -486,15 +511,18 @@ impl LiveFile {
     }
 }
 
-/// What a crash left behind the end of a file must not appear when that moves.
-fn cut(object: &File, bytes: u64) -> io::Result<()> {
+/// Truncates bytes that a crash left behind the end of a file: they must not appear when the file grows.
+fn truncate_excess(object: &File, bytes: u64) -> io::Result<()> {
     if object.metadata()?.len() > bytes { object.set_len(bytes) } else { Ok(()) }
 }
 
-fn first_of(name: Name<'_>) -> Vec<u8> {
-    name().into_iter().next().unwrap_or_default()
+fn first_path(current_paths: CurrentPaths<'_>) -> Vec<u8> {
+    current_paths().into_iter().next().unwrap_or_default()
 }
 
-fn nowhere_now() -> PoolError {
-    PoolError::Caller { doing: "finding the target of a new object", source: io::ErrorKind::NotFound.into() }
+fn target_missing() -> PoolError {
+    PoolError::Caller {
+        doing: "looking up the target of a new object",
+        source: io::ErrorKind::NotFound.into(),
+    }
 }

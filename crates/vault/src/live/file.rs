@@ -1,14 +1,14 @@
-//! A file that is open: read and written in place.
+//! An open file, read and written in place.
 
 use super::Inner;
 use super::column::Column;
-use super::guard::{Guard, edges};
-use super::publish::{CtimeUpdate, Durability, Published};
-use super::state::State;
+use super::guard::{BlockGuard, edges};
+use super::publish::{CtimeUpdate, Durability, PublishOutcome};
+use super::state::{LinkState, OpenState};
 use crate::examine::Subject;
 use crate::format::FileId;
 use crate::geometry::MAX_SIZE;
-use crate::rescue::rescue;
+use crate::reconstruct::reconstruct_ranges;
 use crate::storage::Fault;
 use crate::storage::pool::error::PoolError;
 use crate::storage::pool::stub::Stub;
@@ -21,24 +21,24 @@ use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Requests of this many bytes are worth a thread per target, where there are processors for them.
-const LARGE: usize = 1 << 19;
+/// Requests from this size on use one thread per target, if there are enough processors.
+const PARALLEL_BYTES: usize = 1 << 19;
 
-/// Says which paths a file has now, as far as that is known; none if it has none any more.
-pub type Name<'a> = &'a dyn Fn() -> Vec<Vec<u8>>;
+/// Returns the present paths of a file as far as they are known; none if it has none any more.
+pub type CurrentPaths<'a> = &'a dyn Fn() -> Vec<Vec<u8>>;
 
-/// A file that is open; all who have it open share one.
+/// An open file, shared by all programs that have it open.
 #[derive(Debug)]
 pub struct LiveFile {
     pub(super) inner: Arc<Inner>,
     pub(super) id: FileId,
-    pub(super) state: RwLock<State>,
+    pub(super) state: RwLock<OpenState>,
     pub(super) columns: Vec<Mutex<Column>>,
-    pub(super) guard: Mutex<Guard>,
+    pub(super) guard: Mutex<BlockGuard>,
 }
 
 impl LiveFile {
-    fn new(inner: Arc<Inner>, state: State) -> LiveFile {
+    fn new(inner: Arc<Inner>, state: OpenState) -> LiveFile {
         let columns = state.stub.targets.iter().map(|_| Mutex::default()).collect();
         let guard = Mutex::default();
         LiveFile { inner, id: state.stub.id, state: RwLock::new(state), columns, guard }
@@ -46,94 +46,100 @@ impl LiveFile {
 
     pub(super) fn made(inner: Arc<Inner>, stub: Stub, first: Lockable, seen: u64) -> LiveFile {
         let target = stub.targets[0].clone();
-        let file = LiveFile::new(inner, State::new(stub, true, seen));
-        file.hold(0, first, &target);
+        let file = LiveFile::new(inner, OpenState::new(stub, true, seen));
+        file.attach_object(0, first, &target);
         file
     }
 
     pub(super) fn found(inner: Arc<Inner>, stub: Stub) -> LiveFile {
-        let mut state = State::new(stub, false, 0);
-        state.had(inner.versions_of(state.stub.id));
-        state.began_as([state.stub.stat(0).generation()]);
+        let mut state = OpenState::new(stub, false, 0);
+        state.restore_versions(inner.versions_of(state.stub.id));
+        state.add_versions([state.stub.stat(0).generation()]);
         LiveFile::new(inner, state)
     }
 
-    pub(super) fn look(&self) -> RwLockReadGuard<'_, State> {
+    pub(super) fn read_state(&self) -> RwLockReadGuard<'_, OpenState> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn change(&self) -> RwLockWriteGuard<'_, State> {
+    pub(super) fn lock_state(&self) -> RwLockWriteGuard<'_, OpenState> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Names its objects.
+    /// Identity; names its objects.
     pub fn id(&self) -> FileId {
         self.id
     }
 
-    /// What there is to know of it.
+    /// Status of the file.
     pub fn stat(&self) -> Stat {
-        self.look().stub.stat(self.inner.pool.shared.device)
+        self.read_state().stub.stat(self.inner.pool.shared.device)
     }
 
-    /// All of its stub.
+    /// The stub with the present state.
     pub fn stub(&self) -> Stub {
-        self.look().stub.clone()
+        self.read_state().stub.clone()
     }
 
-    /// Looks at its stub, size and times included.
+    /// Reads from the stub, size and times included.
     pub fn with_stub<T>(&self, look: impl FnOnce(&Stub) -> T) -> T {
-        look(&self.look().stub)
+        look(&self.read_state().stub)
     }
 
-    /// Whether it is this version, and nobody writes to it. Whoever writes says so before the first byte changes.
-    pub fn rests_as(&self, version: &Generation) -> bool {
-        let state = self.look();
-        !state.marked && !state.dirty && state.stub.stat(0).generation() == *version
+    /// True if it has this version and is not being written. The stub is marked before the first byte changes.
+    pub fn is_at_rest_as(&self, version: &Generation) -> bool {
+        let state = self.read_state();
+        !state.marked_writing && !state.dirty && state.stub.stat(0).generation() == *version
     }
 
-    /// Whether its last name was taken from it.
-    pub fn is_nameless(&self) -> bool {
-        self.look().removed
+    /// True if its last name was removed.
+    pub fn is_unlinked(&self) -> bool {
+        self.read_state().link == LinkState::Removed
     }
 
-    /// Whether something about it is not in its stub yet.
+    /// True if its state differs from the stub on the mirrors.
     pub fn is_dirty(&self) -> bool {
-        let state = self.look();
-        state.dirty || state.marked
+        let state = self.read_state();
+        state.dirty || state.marked_writing
     }
 
-    /// Reads up to the end of the file; gives the number of bytes. `checked`: what nobody wrote since it was protected is compared with
-    /// its signatures.
+    /// Reads up to the end of the file; returns the number of bytes. If `checked`, blocks that were not written since
+    /// they were protected are compared with their signatures.
     ///
     /// # Errors
-    /// [`PoolError::Lost`] if bytes are gone, or found wrong, and cannot be made again.
+    /// [`PoolError::Lost`] if bytes are missing or corrupt and cannot be reconstructed.
     pub fn read(
         &self,
-        name: Name<'_>,
+        current_paths: CurrentPaths<'_>,
         offset: u64,
         buffer: &mut [u8],
         checked: bool,
     ) -> Result<usize, PoolError> {
-        let mut state = self.look();
-        let (mut bytes, mut failed) = self.read_there(&state, offset, buffer);
-        if !failed.is_empty() && self.is_overtaken(&state, name)? {
+        let mut state = self.read_state();
+        let (mut bytes, mut failed) = self.read_available(&state, offset, buffer);
+        if !failed.is_empty() && self.is_outdated(&state, current_paths)? {
             drop(state);
-            self.catch_up(&mut self.change(), name)?;
-            state = self.look();
-            (bytes, failed) = self.read_there(&state, offset, buffer);
+            self.refresh(&mut self.lock_state(), current_paths)?;
+            state = self.read_state();
+            (bytes, failed) = self.read_available(&state, offset, buffer);
         }
         if !failed.is_empty() {
-            self.read_again(&state, name, offset, &mut buffer[..bytes], failed)?;
+            self.read_reconstructed(&state, current_paths, offset, &mut buffer[..bytes], failed)?;
         }
         if checked {
-            self.check_read(&state, name, offset, &mut buffer[..bytes])?;
+            self.check_read(&state, current_paths, offset, &mut buffer[..bytes])?;
         }
         Ok(bytes)
     }
 
-    /// Reads up to the end of the file what is where it is known to be. Gives the number of bytes, and what failed.
-    fn read_there(&self, state: &State, offset: u64, buffer: &mut [u8]) -> (usize, Vec<(usize, Fault)>) {
+    /// Reads up to the end of the file from the known targets. Returns the number of bytes, and the columns that
+    /// failed.
+    fn read_available(
+        &self,
+        state: &OpenState,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> (usize, Vec<(usize, Fault)>) {
         let end = state.stub.size.min(offset.saturating_add(buffer.len() as u64));
         match end.checked_sub(offset) {
             None | Some(0) => (0, Vec::new()),
@@ -141,8 +147,13 @@ impl LiveFile {
         }
     }
 
-    /// Reads what can be read; gives the columns that cannot, and why.
-    pub(super) fn read_columns(&self, state: &State, offset: u64, buffer: &mut [u8]) -> Vec<(usize, Fault)> {
+    /// Reads what is readable; returns the columns that failed, with the fault.
+    pub(super) fn read_columns(
+        &self,
+        state: &OpenState,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Vec<(usize, Fault)> {
         let end = offset + buffer.len() as u64;
         let mut slices: Vec<Vec<&mut [u8]>> = self.columns.iter().map(|_| Vec::new()).collect();
         let mut rest = buffer;
@@ -154,7 +165,7 @@ impl LiveFile {
         let (mut done, mut waiting) = (Vec::new(), Vec::new());
         for (column, slices) in slices.iter_mut().enumerate().filter(|(_, slices)| !slices.is_empty()) {
             let start = state.stub.object_bytes(column, offset);
-            match self.readable(state, column) {
+            match self.readable_object(state, column) {
                 Ok(object) => match object.read_now(start, slices) {
                     Some(got) => done.push((column, Ok(got))),
                     None => waiting.push((column, object, start, slices)),
@@ -162,8 +173,8 @@ impl LiveFile {
                 Err(fault) => done.push((column, Err(fault))),
             }
         }
-        // Disks that one has to wait for are waited for together.
-        done.extend(side_by_side(waiting.len() > 1, waiting, |(column, object, start, slices)| {
+        // Blocking reads of several disks run in parallel.
+        done.extend(run_parallel(waiting.len() > 1, waiting, |(column, object, start, slices)| {
             (column, object.read_waiting(start, slices))
         }));
         let mut failed = Vec::new();
@@ -178,17 +189,17 @@ impl LiveFile {
         failed
     }
 
-    /// Makes again what could not be read.
-    fn read_again(
+    /// Reconstructs what could not be read.
+    fn read_reconstructed(
         &self,
-        state: &State,
-        name: Name<'_>,
+        state: &OpenState,
+        current_paths: CurrentPaths<'_>,
         offset: u64,
         buffer: &mut [u8],
         failed: Vec<(usize, Fault)>,
     ) -> Result<(), PoolError> {
         let Some((column, fault)) = failed.first() else { return Ok(()) };
-        let names = name();
+        let names = current_paths();
         let path = names.first().cloned().unwrap_or_default();
         let lost = |why: String| {
             let target = state.stub.targets[*column].clone();
@@ -202,17 +213,24 @@ impl LiveFile {
                 pieces.push((number * block).max(offset)..((number + 1) * block).min(end));
             }
         }
-        failed.iter().for_each(|(column, _)| self.look_again(*column));
-        let is_in = |version: &_, range: &_| state.is_in(version, range);
-        let paths = self.inner.places(&names);
-        rescue(&self.inner.pool, &self.inner.coders, &paths, &pieces, is_in, |range, made| {
-            buffer[(range.start - offset) as usize..][..made.len()].copy_from_slice(made);
-            Ok(())
-        })
+        failed.iter().for_each(|(column, _)| self.forget_object(*column));
+        let is_unchanged_since = |version: &_, range: &_| state.is_unchanged_since(version, range);
+        let paths = self.inner.redundancy_paths(&names);
+        reconstruct_ranges(
+            &self.inner.pool,
+            &self.inner.coders,
+            &paths,
+            &pieces,
+            is_unchanged_since,
+            |range, made| {
+                buffer[(range.start - offset) as usize..][..made.len()].copy_from_slice(made);
+                Ok(())
+            },
+        )
         .map_err(|why| lost(format!("{fault}, and {why}")))
     }
 
-    /// A time that differs from the one that was.
+    /// The present time, made distinct from `before`.
     pub(super) fn now_after(&self, before: i64) -> i64 {
         match self.inner.pool.shared.clock.now() {
             now if now == before => now + 1,
@@ -220,20 +238,20 @@ impl LiveFile {
         }
     }
 
-    /// Bytes were written.
-    pub(super) fn note_written(&self, state: &mut State, range: Range<u64>) {
+    /// Records that bytes were written.
+    pub(super) fn note_written(&self, state: &mut OpenState, range: Range<u64>) {
         state.stub.size = state.stub.size.max(range.end);
         state.stub.mtime = self.now_after(state.stub.mtime);
         state.stub.changed = state.stub.changed.max(state.stub.mtime);
-        state.wrote(range);
-        (state.dirty, state.busy) = (true, true);
+        state.note_write(range);
+        (state.dirty, state.recently_written) = (true, true);
     }
 
-    /// Writes bytes at a place.
+    /// Writes bytes at an offset.
     ///
     /// # Errors
-    /// See [`PoolError`]. Part of the bytes may have been written then, but the file is not longer than it was.
-    pub fn write(&self, name: Name<'_>, offset: u64, bytes: &[u8]) -> Result<(), PoolError> {
+    /// See [`PoolError`]. Part of the bytes may have been written, but the file has not grown.
+    pub fn write(&self, current_paths: CurrentPaths<'_>, offset: u64, bytes: &[u8]) -> Result<(), PoolError> {
         if bytes.is_empty() {
             return Ok(());
         }
@@ -241,15 +259,15 @@ impl LiveFile {
         if end > MAX_SIZE {
             return Err(PoolError::Caller { doing: "writing", source: io::ErrorKind::FileTooLarge.into() });
         }
-        let mut state = self.change();
-        self.mark(&mut state, name, None)?;
+        let mut state = self.lock_state();
+        self.begin_writing(&mut state, current_paths, None)?;
         let size = state.stub.size;
-        self.mend_before(&state, name, &edges(&(offset..end), state.stub.block));
+        self.repair_before_write(&state, current_paths, &edges(&(offset..end), state.stub.block));
         let written = match offset > size {
-            true => self.stretch(&mut state, name, offset),
+            true => self.extend_objects(&mut state, current_paths, offset),
             false => Ok(()),
         };
-        let written = written.and_then(|()| self.write_columns(&mut state, name, offset, bytes));
+        let written = written.and_then(|()| self.write_columns(&mut state, current_paths, offset, bytes));
         match written {
             Ok(()) => {
                 self.note_written(&mut state, offset..end);
@@ -257,7 +275,7 @@ impl LiveFile {
             }
             Err(error) => {
                 if end > size {
-                    self.cut_objects(&state, size);
+                    self.truncate_objects(&state, size);
                 }
                 if offset < size {
                     self.note_written(&mut state, offset..end.min(size));
@@ -267,22 +285,22 @@ impl LiveFile {
         }
     }
 
-    /// Writes, and again if a target failed meanwhile: what it had is made anew elsewhere then.
+    /// Writes, and retries if a target fails meanwhile: its column is reconstructed elsewhere then.
     fn write_columns(
         &self,
-        state: &mut State,
-        name: Name<'_>,
+        state: &mut OpenState,
+        current_paths: CurrentPaths<'_>,
         offset: u64,
         bytes: &[u8],
     ) -> Result<(), PoolError> {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            match self.write_once(state, name, offset, bytes) {
-                // Each column moves once at most for one disk that fails.
-                Err(error) if attempt <= self.columns.len() && self.inner.gives_up(&error) => {
+            match self.write_once(state, current_paths, offset, bytes) {
+                // Each failing disk moves each column at most once.
+                Err(error) if attempt <= self.columns.len() && self.inner.is_target_unusable(&error) => {
                     let failed = |column: &usize| matches!(&error, PoolError::Target { target, .. } if *target == state.stub.targets[*column]);
-                    (0..self.columns.len()).filter(failed).for_each(|column| self.look_again(column));
+                    (0..self.columns.len()).filter(failed).for_each(|column| self.forget_object(column));
                 }
                 written => return written,
             }
@@ -291,8 +309,8 @@ impl LiveFile {
 
     fn write_once(
         &self,
-        state: &mut State,
-        name: Name<'_>,
+        state: &mut OpenState,
+        current_paths: CurrentPaths<'_>,
         offset: u64,
         bytes: &[u8],
     ) -> Result<(), PoolError> {
@@ -306,11 +324,11 @@ impl LiveFile {
         }
         let mut work = Vec::new();
         for (column, slices) in slices.iter_mut().enumerate().filter(|(_, slices)| !slices.is_empty()) {
-            let file = self.writable(state, name, column)?;
+            let file = self.writable_object(state, current_paths, column)?;
             work.push((column, file, state.stub.object_bytes(column, offset), slices));
         }
-        let together = work.len() > 1 && bytes.len() >= LARGE && self.inner.cores > 2;
-        let written = side_by_side(together, work, |(column, file, start, slices)| {
+        let together = work.len() > 1 && bytes.len() >= PARALLEL_BYTES && self.inner.cores > 2;
+        let written = run_parallel(together, work, |(column, file, start, slices)| {
             (column, write_all(&file, slices, start))
         });
         for (column, written) in &written {
@@ -321,47 +339,52 @@ impl LiveFile {
         })
     }
 
-    /// Changes something that is not content, and publishes it.
+    /// Changes metadata of the file and publishes it.
     ///
     /// # Errors
     /// See [`PoolError`]; those of `change`.
     pub fn update(
         &self,
-        name: Name<'_>,
+        current_paths: CurrentPaths<'_>,
         change: impl FnOnce(&mut Stub) -> Result<(), PoolError>,
     ) -> Result<(), PoolError> {
-        let mut state = self.change();
+        let mut state = self.lock_state();
         let mut stub = state.stub.clone();
         change(&mut stub)?;
         if stub.mtime != state.stub.mtime {
-            self.tell_apart(&state, name, &mut stub);
+            self.make_mtime_distinct(&state, current_paths, &mut stub);
         }
         let before = state.stub.stat(0).generation();
-        let Some(mut path) = self.path(&state, name).filter(|_| !state.gone) else {
-            (state.stub, state.gone) = (stub, true);
+        let Some(mut path) = self.current_path(&state, current_paths).filter(|_| !state.is_nameless()) else {
+            state.stub = stub;
+            state.set_nameless();
             return Ok(());
         };
-        stub.writing = state.marked;
+        stub.writing = state.marked_writing;
         let durability = if self.inner.is_young(self.id) { Durability::Volatile } else { Durability::Atomic };
         match self.inner.publish(&mut path, &mut stub, state.seen, durability, CtimeUpdate::Advance)? {
-            Published::As(number) => {
-                self.note_path(&mut state, name, path);
-                if !state.marked {
-                    state.began_as([before, stub.stat(0).generation()]);
+            PublishOutcome::Published(number) => {
+                self.note_path(&mut state, current_paths, path);
+                if !state.marked_writing {
+                    state.add_versions([before, stub.stat(0).generation()]);
                 }
-                self.take_over(&mut state, stub, number);
+                self.set_published(&mut state, stub, number);
             }
-            Published::Gone => (state.stub, state.gone) = (stub, true),
+            PublishOutcome::NotFound => {
+                state.stub = stub;
+                state.set_nameless();
+            }
         }
         Ok(())
     }
 
-    /// A program set the time of the file. If that makes it look like a version that was written since, it gets a later time, by
-    /// a nanosecond: redundancy of that version would count as its own, and what was written as damage.
-    fn tell_apart(&self, state: &State, name: Name<'_>, stub: &mut Stub) {
+    /// A program set the mtime of the file. If the file would then look like a version that was overwritten since, its
+    /// mtime is increased by nanoseconds: redundancy of that version would count as its own, and the new bytes as
+    /// damage.
+    fn make_mtime_distinct(&self, state: &OpenState, current_paths: CurrentPaths<'_>, stub: &mut Stub) {
         let places = match self.inner.is_young(self.id) {
             true => Vec::new(),
-            false => self.inner.places(&name()),
+            false => self.inner.redundancy_paths(&current_paths()),
         };
         let subject = |path: &Vec<u8>| Subject::open(&self.inner.pool, &self.inner.coders, path).ok();
         let protected: Vec<Generation> =
@@ -376,50 +399,50 @@ impl LiveFile {
         }
     }
 
-    /// Nothing leads to it any more. It stays as it is for those who have it open.
-    pub fn lose_name(&self) {
-        let mut state = self.change();
-        (state.gone, state.removed) = (true, true);
-        // Locks keep a sweep away from what no stub refers to.
+    /// Records that the last name was removed. The file stays available to programs that have it open.
+    pub fn unlink(&self) {
+        let mut state = self.lock_state();
+        state.link = LinkState::Removed;
+        // Locks keep a sweep from removing unreferenced objects.
         for column in 0..self.columns.len() {
             if state.stub.object_bytes(column, state.stub.size) > 0 {
                 // What cannot be opened now cannot be read later either.
-                let _ = self.existing(&state, column);
+                let _ = self.existing_object(&state, column);
             }
         }
     }
 
-    /// Publishes what is not in the stub yet. A file that was not written since the last time counts as resting.
+    /// Publishes state that is not in the stub yet. A file that was not written since the last call counts as at rest.
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub fn rest(&self, name: Name<'_>) -> Result<(), PoolError> {
-        let mut state = self.change();
-        let busy = std::mem::take(&mut state.busy);
-        if state.gone || !(state.marked && !busy || state.dirty) {
+    pub fn rest(&self, current_paths: CurrentPaths<'_>) -> Result<(), PoolError> {
+        let mut state = self.lock_state();
+        let busy = std::mem::take(&mut state.recently_written);
+        if state.is_nameless() || !(state.marked_writing && !busy || state.dirty) {
             return Ok(());
         }
-        self.publish_now(&mut state, name, busy, None)
+        self.publish_now(&mut state, current_paths, busy, None)
     }
 
-    /// Publishes the file as it is.
+    /// Publishes the present state of the file.
     fn publish_now(
         &self,
-        state: &mut State,
-        name: Name<'_>,
+        state: &mut OpenState,
+        current_paths: CurrentPaths<'_>,
         writing: bool,
         durability: Option<Durability>,
     ) -> Result<(), PoolError> {
-        let Some(mut path) = self.path(state, name) else {
-            state.gone = true;
+        let Some(mut path) = self.current_path(state, current_paths) else {
+            state.set_nameless();
             return Ok(());
         };
         let young = if self.inner.is_young(self.id) { Durability::Volatile } else { Durability::Atomic };
         let mut stub = state.stub.clone();
         stub.writing = writing;
-        // Whoever finds it resting finds what was written to it.
+        // Recorded before the stub shows the file at rest, so that readers of the stub find the written ranges.
         if !writing {
-            self.inner.remember(self.id, state.versions());
+            self.inner.remember_versions(self.id, state.versions());
         }
         match self.inner.publish(
             &mut path,
@@ -428,12 +451,12 @@ impl LiveFile {
             durability.unwrap_or(young),
             CtimeUpdate::Keep,
         )? {
-            Published::As(number) => {
-                self.note_path(state, name, path);
-                self.take_over(state, stub, number);
-                state.marked = writing;
+            PublishOutcome::Published(number) => {
+                self.note_path(state, current_paths, path);
+                self.set_published(state, stub, number);
+                state.marked_writing = writing;
             }
-            Published::Gone => state.gone = true,
+            PublishOutcome::NotFound => state.set_nameless(),
         }
         Ok(())
     }
@@ -442,37 +465,37 @@ impl LiveFile {
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub fn sync(&self, name: Name<'_>) -> Result<(), PoolError> {
+    pub fn sync(&self, current_paths: CurrentPaths<'_>) -> Result<(), PoolError> {
         self.sync_objects()?;
-        let mut state = self.change();
-        if state.gone || !(state.dirty || self.inner.is_young(self.id)) {
+        let mut state = self.lock_state();
+        if state.is_nameless() || !(state.dirty || self.inner.is_young(self.id)) {
             return Ok(());
         }
-        let marked = state.marked;
-        self.publish_now(&mut state, name, marked, Some(Durability::Durable))?;
+        let marked = state.marked_writing;
+        self.publish_now(&mut state, current_paths, marked, Some(Durability::Durable))?;
         super::lock(&self.inner.young).remove(&self.id);
         Ok(())
     }
 
-    /// The last one who had it open closes it. Gives its stub if its name was taken from it: it is to be buried.
+    /// Closes the file for its last user. Returns the stub of a file without names, which is to be removed.
     ///
     /// # Errors
-    /// See [`PoolError`]; it is still as it was then.
-    pub fn close(&self, name: Name<'_>) -> Result<Option<Stub>, PoolError> {
-        let mut state = self.change();
-        if !state.gone && (state.marked || state.dirty) {
-            self.publish_now(&mut state, name, false, None)?;
+    /// See [`PoolError`]; the state is unchanged then.
+    pub fn close(&self, current_paths: CurrentPaths<'_>) -> Result<Option<Stub>, PoolError> {
+        let mut state = self.lock_state();
+        if !state.is_nameless() && (state.marked_writing || state.dirty) {
+            self.publish_now(&mut state, current_paths, false, None)?;
         }
-        if !state.gone {
-            self.inner.remember(self.id, state.versions());
+        if !state.is_nameless() {
+            self.inner.remember_versions(self.id, state.versions());
         }
-        self.let_go();
-        Ok(state.removed.then(|| state.stub.clone()))
+        self.close_objects();
+        Ok((state.link == LinkState::Removed).then(|| state.stub.clone()))
     }
 }
 
-/// Does all of `work`, side by side if that is worth the threads.
-fn side_by_side<W: Send, T: Send>(together: bool, work: Vec<W>, act: impl Fn(W) -> T + Sync) -> Vec<T> {
+/// Runs `act` on all of `work`, in parallel if `together`.
+fn run_parallel<W: Send, T: Send>(together: bool, work: Vec<W>, act: impl Fn(W) -> T + Sync) -> Vec<T> {
     if !together {
         return work.into_iter().map(act).collect();
     }
@@ -483,11 +506,11 @@ fn side_by_side<W: Send, T: Send>(together: bool, work: Vec<W>, act: impl Fn(W) 
     })
 }
 
-/// Writes several pieces one after the other.
+/// Writes several consecutive pieces.
 pub(super) fn write_all(file: &File, pieces: &mut [IoSlice<'_>], mut offset: u64) -> io::Result<()> {
     let mut left = pieces;
     while !left.is_empty() {
-        // The kernel takes this many at once.
+        // Limit of one system call.
         let at_once = left.len().min(1024);
         match pwritev(file, &left[..at_once], offset) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -504,11 +527,11 @@ pub(super) fn write_all(file: &File, pieces: &mut [IoSlice<'_>], mut offset: u64
 
 #[cfg(test)]
 mod tests {
-    use super::{side_by_side, write_all};
+    use super::{run_parallel, write_all};
     use std::io::IoSlice;
 
     #[test]
-    fn pieces_are_written_one_after_the_other_and_objects_together() {
+    fn pieces_are_written_in_order_and_objects_in_parallel() {
         let dir = tempfile::tempdir().unwrap();
         for together in [false, true] {
             let file = |number| {
@@ -522,8 +545,8 @@ mod tests {
                     .unwrap()
             };
             let work: Vec<_> = (0..3u8).map(|number| (number, file(number))).collect();
-            let done = side_by_side(together, work, |(number, file)| {
-                // More pieces than the kernel takes at once.
+            let done = run_parallel(together, work, |(number, file)| {
+                // More pieces than one system call takes.
                 let pieces = vec![[number; 3]; 3000];
                 let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
                 write_all(&file, &mut slices, 5).map(|()| number)

@@ -1,18 +1,20 @@
-//! Blocks of an open file that nobody wrote to since they were protected: they are what was protected, or damaged.
+//! Verification of blocks of an open file: a block that was not written since it was protected must match its
+//! signature.
 //!
-//! Who writes to a part of a file must neither be given damage of the rest, nor have it become part of the next redundancy. So blocks
-//! that are read are checked, and so are those of which a part is written, cut off or made a hole: what is left of them counts as
-//! written from then on. Nobody waits for redundancy that is being made; meanwhile nothing is known.
+//! Damage elsewhere in a file must neither be returned to a program that writes to it, nor be included in the next
+//! redundancy. So blocks are verified when they are read, and before they are partly overwritten, truncated or punched:
+//! the rest of such a block counts as written from then on. Verification does not wait for redundancy that is being
+//! updated; such blocks are not verified.
 
-use super::file::{LiveFile, Name, write_all};
+use super::file::{CurrentPaths, LiveFile, write_all};
 use super::lock;
-use super::state::State;
+use super::state::OpenState;
+use crate::bit_set::AtomicBitSet;
 use crate::degraded::Report;
 use crate::examine::{ExamineError, Subject};
 use crate::gather::{Ailment, Gathering, Known, Sources};
 use crate::geometry::merge;
-use crate::marks::Marks;
-use crate::rescue::{RescueError, rescue};
+use crate::reconstruct::{ReconstructError, reconstruct_ranges};
 use crate::storage::pool::error::PoolError;
 use crate::world::Stopwatch;
 use std::io::IoSlice;
@@ -20,38 +22,38 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// How long what was found is believed: redundancy may have been made since, and blocks that were right may have rotted.
-const BELIEVED: Duration = Duration::from_secs(10);
+/// How long signature tables are cached: redundancy may have been updated, and valid blocks may have become corrupt.
+const RECHECK_AFTER: Duration = Duration::from_secs(10);
 
-/// How long it is believed that nothing can be found: someone may just be making redundancy.
-const UNKNOWN: Duration = Duration::from_secs(1);
+/// Retry interval while no tables are found: the redundancy may be just being updated.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What is known of the redundancy of an open file.
+/// Cached redundancy information of an open file.
 #[derive(Debug, Default)]
-pub(super) struct Guard {
+pub(super) struct BlockGuard {
     seen: Option<Stopwatch>,
-    tables: Option<Arc<Tables>>,
+    tables: Option<Arc<SignatureTables>>,
     report: Report,
 }
 
-/// What blocks of a version have to be.
+/// Signatures of the blocks of a version.
 #[derive(Debug)]
-struct Tables {
+struct SignatureTables {
     sources: Sources,
-    /// Blocks that were found right.
-    right: Marks,
-    /// Whether all of them are those that were written last, once there was a reason to ask.
+    /// Blocks that matched their signature.
+    right: AtomicBitSet,
+    /// Whether all tables are the latest ones, checked on first use.
     sure: OnceLock<bool>,
 }
 
-/// Whether blocks are looked at that were found right a moment ago.
+/// Whether blocks that were verified before are verified again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Look {
-    Believing,
-    Again,
+pub(super) enum Recheck {
+    SkipVerified,
+    All,
 }
 
-/// What is next to a range in the blocks where it begins and ends: they are changed in part.
+/// Bytes adjacent to a range in its first and last block, if these are partly covered.
 pub(super) fn edges(range: &Range<u64>, block: u64) -> Vec<Range<u64>> {
     let before = (!range.start.is_multiple_of(block)).then(|| range.start - 1..range.start);
     let after = (!range.end.is_multiple_of(block)).then(|| range.end..range.end + 1);
@@ -59,42 +61,48 @@ pub(super) fn edges(range: &Range<u64>, block: u64) -> Vec<Range<u64>> {
 }
 
 impl LiveFile {
-    /// What was done for readers and writers since this was asked last.
+    /// Returns, and resets, the report of reconstructed blocks.
     pub fn take_report(&self) -> Report {
         std::mem::take(&mut lock(&self.guard).report)
     }
 
-    /// Tables of the redundancy that the file has, if it is known what was written since it was made.
-    fn tables(&self, state: &State, name: Name<'_>) -> Option<Arc<Tables>> {
+    /// Signature tables of the redundancy of the file, if the ranges written since it was encoded are known.
+    fn tables(&self, state: &OpenState, current_paths: CurrentPaths<'_>) -> Option<Arc<SignatureTables>> {
         if !state.has_versions() {
             return None;
         }
         let mut guard = lock(&self.guard);
-        let believed = if guard.tables.is_some() { BELIEVED } else { UNKNOWN };
-        if guard.seen.is_none_or(|seen| seen.elapsed() > believed) {
-            guard.tables = self.find_tables(state, name).map(Arc::new);
+        let max_age = if guard.tables.is_some() { RECHECK_AFTER } else { RETRY_AFTER };
+        if guard.seen.is_none_or(|seen| seen.elapsed() > max_age) {
+            guard.tables = self.find_tables(state, current_paths).map(Arc::new);
             guard.seen = Some(Stopwatch::start());
         }
         guard.tables.clone()
     }
 
-    fn find_tables(&self, state: &State, name: Name<'_>) -> Option<Tables> {
+    fn find_tables(&self, state: &OpenState, current_paths: CurrentPaths<'_>) -> Option<SignatureTables> {
         let (pool, coders) = (&self.inner.pool, &self.inner.coders);
-        let is_known = |subject: &Subject| state.is_known(&subject.header.generation);
-        let paths = self.inner.places(&name());
+        let knows_version = |subject: &Subject| state.knows_version(&subject.header.generation);
+        let paths = self.inner.redundancy_paths(&current_paths());
         let subject = paths
             .iter()
-            .find_map(|path| Some((path, Subject::open_at_once(pool, coders, path).ok().filter(is_known)?)));
+            .find_map(|path| Some((path, Subject::try_open(pool, coders, path).ok().filter(knows_version)?)));
         let (path, subject) = subject?;
         let sources = Sources::of(subject, pool, path).ok()?;
         sources.unlock().ok()?;
         let blocks = sources.cut().stripes() * sources.header().code.k() as u64;
-        Some(Tables { sources, right: Marks::none_of(blocks), sure: OnceLock::new() })
+        Some(SignatureTables { sources, right: AtomicBitSet::with_len(blocks), sure: OnceLock::new() })
     }
 
-    /// Blocks with bytes of `ranges` that are not what was protected, although nobody wrote to them since.
-    fn damaged(&self, state: &State, name: Name<'_>, ranges: &[Range<u64>], look: Look) -> Vec<Range<u64>> {
-        let Some(tables) = self.tables(state, name) else { return Vec::new() };
+    /// Blocks overlapping `ranges` that differ from their signature although they were not written since.
+    fn damaged(
+        &self,
+        state: &OpenState,
+        current_paths: CurrentPaths<'_>,
+        ranges: &[Range<u64>],
+        recheck: Recheck,
+    ) -> Vec<Range<u64>> {
+        let Some(tables) = self.tables(state, current_paths) else { return Vec::new() };
         let sources = &tables.sources;
         let (cut, header) = (sources.cut(), sources.header());
         let mut found: Vec<Range<u64>> = Vec::new();
@@ -107,13 +115,13 @@ impl LiveFile {
                 let cell = run.cell(0, column);
                 at = cell.end.max(at + 1);
                 let bit = stripe * header.code.k() as u64 + column as u64;
-                let believed = look == Look::Believing && tables.right.has(bit);
-                if believed || found.contains(&cell) || !state.is_in(&header.generation, &cell) {
+                let max_age = recheck == Recheck::SkipVerified && tables.right.contains(bit);
+                if max_age || found.contains(&cell) || !state.is_unchanged_since(&header.generation, &cell) {
                     continue;
                 }
                 let mut block = vec![0; run.block as usize];
                 let bytes = (cell.end - cell.start) as usize;
-                // What cannot be read is made again by who needs it.
+                // Unreadable blocks are reconstructed by the caller.
                 if !self.read_columns(state, cell.start, &mut block[..bytes]).is_empty() {
                     continue;
                 }
@@ -123,7 +131,7 @@ impl LiveFile {
                 }
                 match sources.check(&gathering, column, &block) {
                     Ok(Known::Good) => {
-                        tables.right.set(bit);
+                        tables.right.insert(bit);
                     }
                     Ok(Known::Bad(Some(Ailment::Wrong))) if tables.is_sure() => found.push(cell),
                     _ => {}
@@ -133,19 +141,19 @@ impl LiveFile {
         found
     }
 
-    /// Replaces bytes that were read from damaged blocks by what was protected.
+    /// Replaces bytes that were read from damaged blocks by the protected content.
     ///
     /// # Errors
-    /// [`PoolError::Lost`] if they cannot be made again.
+    /// [`PoolError::Lost`] if they cannot be reconstructed.
     pub(super) fn check_read(
         &self,
-        state: &State,
-        name: Name<'_>,
+        state: &OpenState,
+        current_paths: CurrentPaths<'_>,
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<(), PoolError> {
         let asked = offset..offset + buffer.len() as u64;
-        let damaged = self.damaged(state, name, std::slice::from_ref(&asked), Look::Believing);
+        let damaged = self.damaged(state, current_paths, std::slice::from_ref(&asked), Recheck::SkipVerified);
         if damaged.is_empty() {
             return Ok(());
         }
@@ -154,49 +162,59 @@ impl LiveFile {
             .map(|cell| cell.start.max(asked.start)..cell.end.min(asked.end))
             .filter(|piece| !piece.is_empty())
             .collect();
-        let made = self.make_again(state, name, &pieces, |range, made| {
+        let made = self.reconstruct(state, current_paths, &pieces, |range, made| {
             buffer[(range.start - offset) as usize..][..made.len()].copy_from_slice(made);
             Ok(())
         });
         match made {
             Ok(()) => Ok(()),
-            // There is nothing any more that could tell what they were.
-            Err(RescueError::Outdated | RescueError::Examine(_)) => Ok(()),
+            // The redundancy is gone, so the bytes cannot be judged any more.
+            Err(ReconstructError::Outdated | ReconstructError::Examine(_)) => Ok(()),
             Err(why) => {
                 let column = state.stub.pieces(pieces[0].clone()).next().map_or(0, |piece| piece.column);
                 let target = state.stub.targets[column].clone();
-                let path = name().into_iter().next().unwrap_or_default();
-                let why = format!("it is not what was protected, and {why}");
+                let path = current_paths().into_iter().next().unwrap_or_default();
+                let why = format!("it is corrupt, and {why}");
                 Err(PoolError::Lost { path, column, target, why })
             }
         }
     }
 
-    /// Puts blocks right that have a byte in one of the ranges and are about to be changed in part. What cannot be put right stays as it
-    /// is: that must not keep anyone from writing.
-    pub(super) fn mend_before(&self, state: &State, name: Name<'_>, ranges: &[Range<u64>]) {
-        for cell in self.damaged(state, name, ranges, Look::Again) {
-            let _ = self.put_back(state, name, &cell);
+    /// Repairs damaged blocks that overlap the ranges and are about to be partly changed. Blocks that cannot be
+    /// repaired stay as they are, so that the write can go on.
+    pub(super) fn repair_before_write(
+        &self,
+        state: &OpenState,
+        current_paths: CurrentPaths<'_>,
+        ranges: &[Range<u64>],
+    ) {
+        for cell in self.damaged(state, current_paths, ranges, Recheck::All) {
+            let _ = self.rewrite_block(state, current_paths, &cell);
         }
     }
 
-    /// Puts back what was protected of damaged blocks that nobody wrote to since, as far as that can be.
-    pub fn repair_blocks(&self, name: Name<'_>, cells: &[Range<u64>]) {
-        let state = self.change();
-        // Those who ask have found out something.
+    /// Restores the protected content of damaged blocks that were not written since, as far as possible.
+    pub fn repair_blocks(&self, current_paths: CurrentPaths<'_>, cells: &[Range<u64>]) {
+        let state = self.lock_state();
+        // The caller has found damage, so the cache is dropped.
         lock(&self.guard).seen = None;
-        self.mend_before(&state, name, cells);
+        self.repair_before_write(&state, current_paths, cells);
     }
 
-    fn put_back(&self, state: &State, name: Name<'_>, cell: &Range<u64>) -> Result<(), RescueError> {
-        self.make_again(state, name, std::slice::from_ref(cell), |range, made| {
+    fn rewrite_block(
+        &self,
+        state: &OpenState,
+        current_paths: CurrentPaths<'_>,
+        cell: &Range<u64>,
+    ) -> Result<(), ReconstructError> {
+        self.reconstruct(state, current_paths, std::slice::from_ref(cell), |range, made| {
             let mut rest = made;
             for piece in state.stub.pieces(range) {
                 let (now, later) = rest.split_at(piece.bytes as usize);
                 rest = later;
-                let failed = |error| RescueError::Examine(ExamineError::Read(error));
-                let file = self.existing(state, piece.column).map_err(|error| failed(error.into()))?;
-                let file = file.ok_or(RescueError::TooLittle)?;
+                let failed = |error| ReconstructError::Examine(ExamineError::Read(error));
+                let file = self.existing_object(state, piece.column).map_err(|error| failed(error.into()))?;
+                let file = file.ok_or(ReconstructError::TooLittle)?;
                 self.note_unsynced(piece.column);
                 write_all(&file, &mut [IoSlice::new(now)], piece.offset).map_err(failed)?;
             }
@@ -204,17 +222,17 @@ impl LiveFile {
         })
     }
 
-    /// Makes parts of damaged blocks again, and counts them.
-    fn make_again(
+    /// Reconstructs parts of damaged blocks, and counts them.
+    fn reconstruct(
         &self,
-        state: &State,
-        name: Name<'_>,
+        state: &OpenState,
+        current_paths: CurrentPaths<'_>,
         pieces: &[Range<u64>],
-        give: impl FnMut(Range<u64>, &[u8]) -> Result<(), RescueError>,
-    ) -> Result<(), RescueError> {
-        let paths = self.inner.places(&name());
-        let is_in = |version: &_, range: &_| state.is_in(version, range);
-        rescue(&self.inner.pool, &self.inner.coders, &paths, pieces, is_in, give)?;
+        give: impl FnMut(Range<u64>, &[u8]) -> Result<(), ReconstructError>,
+    ) -> Result<(), ReconstructError> {
+        let paths = self.inner.redundancy_paths(&current_paths());
+        let is_unchanged_since = |version: &_, range: &_| state.is_unchanged_since(version, range);
+        reconstruct_ranges(&self.inner.pool, &self.inner.coders, &paths, pieces, is_unchanged_since, give)?;
         let report = &mut lock(&self.guard).report;
         for range in merge(pieces.to_vec()) {
             for piece in state.stub.pieces(range) {
@@ -228,8 +246,8 @@ impl LiveFile {
     }
 }
 
-impl Tables {
-    /// A disk that lost a write has tables of older blocks, and what differs from these may be newer.
+impl SignatureTables {
+    /// A disk that lost a write has tables of older blocks; blocks that differ from these may be newer.
     fn is_sure(&self) -> bool {
         *self.sure.get_or_init(|| self.sources.is_current())
     }

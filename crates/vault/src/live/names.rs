@@ -1,4 +1,4 @@
-//! Names of a pool in use.
+//! Names of a mounted pool: lookup, creation, removal, renames.
 
 use super::file::LiveFile;
 use super::publish::Durability;
@@ -23,28 +23,28 @@ use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
 use std::io;
 use std::sync::Arc;
 
-/// Places that are tried for the first object of a new file: disks may fail one after the other.
-const MAX_PLACES: usize = 16;
+/// Attempts to create the first object of a new file: several disks may fail in turn.
+const MAX_ATTEMPTS: usize = 16;
 
-/// What a path stands for.
+/// An entry of the namespace.
 #[derive(Debug, Clone)]
-pub enum Found {
-    /// A directory, as the first mirror has it, with what no file system keeps for it.
+pub enum LiveEntry {
+    /// A directory as the first mirror has it, with its extra attributes.
     Directory(Stat, DirectoryExtra),
-    /// A file or symbolic link, with the size that it has now.
+    /// A file or symbolic link, with its present size.
     File(Box<Stub>),
 }
 
-/// What became of a rename.
+/// Result of a rename.
 #[derive(Debug)]
-pub enum Moved {
-    /// Nothing: both are names of one file.
-    Not,
-    /// The name is another one. This file had that before.
-    Over(Option<Unlinked>),
+pub enum RenameOutcome {
+    /// Nothing changed: both are names of one file.
+    SameFile,
+    /// The name was changed; the file that had it before, if any.
+    Renamed(Option<Unlinked>),
 }
 
-/// What to change of a directory.
+/// Changes of a directory's attributes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DirectoryChange {
     /// Permissions.
@@ -57,8 +57,8 @@ pub struct DirectoryChange {
     pub mtime: Option<Nanos>,
 }
 
-/// What a directory has, from the first mirror that says so.
-fn extra_of(copies: &[MirrorCopy], path: &[u8]) -> Result<DirectoryExtra, PoolError> {
+/// Extra attributes of a directory, from the first mirror that can be read.
+fn directory_extra(copies: &[MirrorCopy], path: &[u8]) -> Result<DirectoryExtra, PoolError> {
     let full = mirror_path(TREE, path)?;
     let mut failed = None;
     for copy in copies {
@@ -76,38 +76,38 @@ fn refuse<T>(path: &[u8], kind: io::ErrorKind) -> Result<T, PoolError> {
 }
 
 impl Live {
-    /// What a path stands for.
+    /// Looks up a path.
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub fn find(&self, path: &[u8]) -> Result<Option<Found>, PoolError> {
+    pub fn find(&self, path: &[u8]) -> Result<Option<LiveEntry>, PoolError> {
         let shared = &self.inner.pool.shared;
-        let entry = self.inner.turns.read(shared, |copies| match look_up(copies, path)? {
+        let entry = self.inner.lease.read(shared, |copies| match look_up(copies, path)? {
             Some(NamespaceEntry::Directory(mut stat)) => {
-                let extra = extra_of(copies, path)?;
+                let extra = directory_extra(copies, path)?;
                 stat.mode = extra.mode.unwrap_or(stat.mode);
                 Ok(Some((NamespaceEntry::Directory(stat), extra)))
             }
             file => Ok(file.map(|file| (file, DirectoryExtra::default()))),
         })?;
         Ok(entry.map(|(entry, extra)| match entry {
-            NamespaceEntry::Directory(stat) => Found::Directory(stat, extra),
+            NamespaceEntry::Directory(stat) => LiveEntry::Directory(stat, extra),
             NamespaceEntry::File(stub) if stub.writing => {
-                Found::File(Box::new(with_current_size(&shared.cached_view(), *stub)))
+                LiveEntry::File(Box::new(with_current_size(&shared.cached_view(), *stub)))
             }
-            NamespaceEntry::File(stub) => Found::File(stub),
+            NamespaceEntry::File(stub) => LiveEntry::File(stub),
         }))
     }
 
-    /// The names in a directory.
+    /// Names in a directory.
     ///
     /// # Errors
     /// See [`PoolError`].
     pub fn names(&self, path: &[u8]) -> Result<Names, PoolError> {
-        self.inner.turns.read(&self.inner.pool.shared, |copies| names(copies, path))
+        self.inner.lease.read(&self.inner.pool.shared, |copies| names(copies, path))
     }
 
-    /// Makes a file that was not there before.
+    /// Creates a new file.
     ///
     /// # Errors
     /// See [`PoolError`].
@@ -118,7 +118,7 @@ impl Live {
             if !matches!(made, Err(PoolError::Left { .. })) {
                 break;
             }
-            self.inner.forget_room();
+            self.inner.invalidate_free_space();
             made = self.create_once(path, metadata);
         }
         made
@@ -129,19 +129,19 @@ impl Live {
         let now = inner.pool.shared.clock.now();
         let mut stub = new_stub(metadata, now, Vec::new(), inner.pool.shared.cached_view().config.block)?;
         stub.writing = true;
-        // The first column is there from the beginning: its lock tells others that someone writes.
+        // The first column exists from the beginning: its lock shows that the file is being written.
         let object = object_path(stub.id, 0);
         let mut attempt = 0;
         let (targets, first) = loop {
-            let targets = inner.place(stub.id)?;
+            let targets = inner.choose_targets(stub.id)?;
             attempt += 1;
             match create_locked(&targets[0].tree, &object) {
                 Ok(file) => break (targets, file),
-                // The disk may have gone since it was asked, take no writes any more, or be full.
+                // The disk may have failed, turned read-only or filled up since it was checked.
                 Err(error) => {
                     let given_up = inner.note_failed_write(&targets[0].name, &error);
-                    if attempt > 1 && !given_up || attempt > MAX_PLACES {
-                        return Err(PoolError::target(&targets[0].name, "making an object")(error));
+                    if attempt > 1 && !given_up || attempt > MAX_ATTEMPTS {
+                        return Err(PoolError::target(&targets[0].name, "creating an object")(error));
                     }
                 }
             }
@@ -153,19 +153,19 @@ impl Live {
                 Ok(LiveFile::made(Arc::clone(inner), stub, first, seen))
             }
             Err(error) => {
-                // What stays is found by a sweep.
+                // A file that stays is removed by a sweep.
                 let _ = targets[0].tree.remove(&object);
                 Err(error)
             }
         }
     }
 
-    /// A file that is there, as [`find`](Live::find) gave it.
+    /// Opens an existing file, as returned by [`find`](Live::find).
     pub fn open(&self, stub: Stub) -> LiveFile {
         LiveFile::found(Arc::clone(&self.inner), stub)
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     ///
     /// # Errors
     /// See [`PoolError`].
@@ -179,7 +179,7 @@ impl Live {
         Ok(stub)
     }
 
-    /// Makes a pipe, a socket or a device.
+    /// Creates a pipe, a socket or a device.
     ///
     /// # Errors
     /// See [`PoolError`].
@@ -197,30 +197,30 @@ impl Live {
         Ok(stub)
     }
 
-    /// The group that a directory hands down to what is made in it, nothing if it hands none down; and what else it has.
+    /// The group that new entries of a directory inherit, if any, and the extra attributes of the directory.
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub fn handed_down(&self, path: &[u8]) -> Result<(Option<u32>, DirectoryExtra), PoolError> {
+    pub fn inherited_by_entries(&self, path: &[u8]) -> Result<(Option<u32>, DirectoryExtra), PoolError> {
         let full = mirror_path(TREE, path)?;
-        self.inner.turns.read(&self.inner.pool.shared, |copies| {
+        self.inner.lease.read(&self.inner.pool.shared, |copies| {
             let stat = copies.iter().find_map(|copy| copy.tree.stat(&full).ok());
             let group = stat.filter(|stat| stat.mode & 0o2000 != 0).map(|stat| stat.gid);
-            Ok((group, extra_of(copies, path)?))
+            Ok((group, directory_extra(copies, path)?))
         })
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     ///
     /// # Errors
     /// See [`PoolError`].
     pub fn make_directory(&self, path: &[u8], mode: u32, uid: u32, gid: u32) -> Result<(), PoolError> {
         let full = mirror_path(TREE, path)?;
-        let failed = self.inner.turns.with(&self.inner.pool.shared, |lease| {
+        let failed = self.inner.lease.modify(&self.inner.pool.shared, |lease| {
             if look_up(&lease.held.copies, path)?.is_some() {
                 return refuse(path, io::ErrorKind::AlreadyExists);
             }
-            super::Inner::refuse_without_directory(lease, path)?;
+            super::Inner::require_directory(lease, path)?;
             self.inner.commit(
                 lease,
                 path,
@@ -240,11 +240,11 @@ impl Live {
     pub fn change_directory(&self, path: &[u8], wanted: DirectoryChange) -> Result<(), PoolError> {
         let full = mirror_path(TREE, path)?;
         let DirectoryChange { mode, uid, gid, mtime } = wanted;
-        let failed = self.inner.turns.with(&self.inner.pool.shared, |lease| {
+        let failed = self.inner.lease.modify(&self.inner.pool.shared, |lease| {
             let Some(NamespaceEntry::Directory(now)) = look_up(&lease.held.copies, path)? else {
                 return refuse(path, io::ErrorKind::NotFound);
             };
-            // Not made again after a crash, but a mirror that missed it is behind.
+            // Not repeated after a crash, but the record shows that a mirror without the change is behind.
             self.inner.commit(lease, path, Vec::new(), Durability::Volatile, false)?;
             self.inner.on_all(lease, path, false, |tree| {
                 if mode.is_some() || uid.is_some() || gid.is_some() {
@@ -263,18 +263,18 @@ impl Live {
         self.inner.mark_stale(&failed)
     }
 
-    /// Changes what no file system keeps for a directory: extended attributes, the time of access.
+    /// Changes the extra attributes of a directory: extended attributes, time of access.
     ///
     /// # Errors
     /// See [`PoolError`]; those of `change`.
-    pub fn change_extra(
+    pub fn update_directory_extra(
         &self,
         path: &[u8],
         change: impl FnOnce(&mut DirectoryExtra) -> Result<(), PoolError>,
     ) -> Result<(), PoolError> {
         let full = mirror_path(TREE, path)?;
-        let failed = self.inner.turns.with(&self.inner.pool.shared, |lease| {
-            let mut extra = extra_of(&lease.held.copies, path)?;
+        let failed = self.inner.lease.modify(&self.inner.pool.shared, |lease| {
+            let mut extra = directory_extra(&lease.held.copies, path)?;
             change(&mut extra)?;
             extra.attributes.sort();
             self.inner.commit(lease, path, Vec::new(), Durability::Volatile, false)?;
@@ -289,7 +289,7 @@ impl Live {
     /// See [`PoolError`].
     pub fn remove_directory(&self, path: &[u8]) -> Result<(), PoolError> {
         let full = mirror_path(TREE, path)?;
-        let failed = self.inner.turns.with(&self.inner.pool.shared, |lease| {
+        let failed = self.inner.lease.modify(&self.inner.pool.shared, |lease| {
             match look_up(&lease.held.copies, path)? {
                 Some(NamespaceEntry::Directory(_)) => {}
                 Some(NamespaceEntry::File(_)) => return refuse(path, io::ErrorKind::NotADirectory),
@@ -304,14 +304,14 @@ impl Live {
         self.inner.mark_stale(&failed)
     }
 
-    /// Takes the name from a file or symbolic link and gives what it stood for. Its objects stay until it is
-    /// [buried](Live::bury): someone may have it open.
+    /// Removes the name of a file or symbolic link and returns its stub. The objects stay until
+    /// [`queue_removal`](Live::queue_removal), since the file may be open.
     ///
     /// # Errors
     /// See [`PoolError`].
     pub fn remove(&self, path: &[u8]) -> Result<Unlinked, PoolError> {
         let full = mirror_path(TREE, path)?;
-        let removed = self.inner.turns.with(&self.inner.pool.shared, |lease| {
+        let removed = self.inner.lease.modify(&self.inner.pool.shared, |lease| {
             let stub = match look_up(&lease.held.copies, path)? {
                 Some(NamespaceEntry::File(stub)) => *stub,
                 Some(NamespaceEntry::Directory(_)) => return refuse(path, io::ErrorKind::IsADirectory),
@@ -323,24 +323,25 @@ impl Live {
             let steps = vec![Step::Remove { full }];
             Ok(Some((stub, self.inner.commit(lease, path, steps, Durability::Volatile, false)?)))
         })?;
-        // What has several names is not done by halves.
+        // A file with several names needs a durable change.
         let Some((stub, failed)) = removed else { return self.remove_shared(path) };
         self.inner.mark_stale(&failed)?;
         Ok(Unlinked::Last(stub))
     }
 
-    /// Nobody has a file open any more that was at `path`: its objects go when the removal of its name is durable.
-    pub fn bury(&self, path: &[u8], stub: Stub) {
-        self.inner.bury(split(path).0.to_vec(), stub);
+    /// Queues a file for removal that was at `path` and is not open any more: its objects are removed once the removal
+    /// of its name is durable.
+    pub fn queue_removal(&self, path: &[u8], stub: Stub) {
+        self.inner.queue_removal(split(path).0.to_vec(), stub);
     }
 
-    /// Moves a file or directory, over a file or an empty directory that is there unless that is to stay. Gives the file that had
-    /// the new name, to be [buried](Live::bury) if that was its last one.
+    /// Moves a file or directory, replacing a file or an empty directory unless `stays`. Returns the replaced file, to
+    /// be passed to [`queue_removal`](Live::queue_removal) if that was its last name.
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub fn rename(&self, from: &[u8], to: &[u8], stays: bool) -> Result<Moved, PoolError> {
-        self.inner.turns.alone(&self.inner.pool.shared, |change| {
+    pub fn rename(&self, from: &[u8], to: &[u8], stays: bool) -> Result<RenameOutcome, PoolError> {
+        self.inner.lease.exclusive(&self.inner.pool.shared, |change| {
             if stays && look_up(&change.copies, to)?.is_some() {
                 return refuse(to, io::ErrorKind::AlreadyExists);
             }
@@ -349,27 +350,27 @@ impl Live {
                 (look_up(&change.copies, from)?, &replaced)
                 && one.id == other.id
             {
-                return Ok(Moved::Not);
+                return Ok(RenameOutcome::SameFile);
             }
             self.inner.sync_moved(change, from, replaced.is_some())?;
             let replaced = change.move_name(from, to)?;
-            self.inner.note_move(from, to);
-            Ok(Moved::Over(replaced.map(|stub| change.note_unlinked(stub)).transpose()?))
+            self.inner.record_rename(from, to);
+            Ok(RenameOutcome::Renamed(replaced.map(|stub| change.note_unlinked(stub)).transpose()?))
         })
     }
 
-    /// Two names stand for what the other did.
+    /// Exchanges two names.
     ///
     /// # Errors
     /// See [`PoolError`].
     pub fn exchange(&self, one: &[u8], other: &[u8]) -> Result<(), PoolError> {
-        self.inner.turns.alone(&self.inner.pool.shared, |change| {
+        self.inner.lease.exclusive(&self.inner.pool.shared, |change| {
             self.inner.sync_moved(change, one, true)?;
             self.inner.sync_moved(change, other, true)?;
             change.exchange(one, other)?;
-            // Redundancy is looked for at both places, whichever it went to.
-            self.inner.note_move(one, other);
-            self.inner.note_move(other, one);
+            // Redundancy is searched at both paths.
+            self.inner.record_rename(one, other);
+            self.inner.record_rename(other, one);
             Ok(())
         })
     }
@@ -384,7 +385,7 @@ impl Live {
 }
 
 impl super::Inner {
-    /// A young file that takes the place of another must be whole before that: or a crash would leave neither.
+    /// A young file that replaces another must be durable first, or a crash could lose both.
     fn sync_moved(&self, change: &Change<'_>, from: &[u8], replaces: bool) -> Result<(), PoolError> {
         let full = mirror_path(TREE, from)?;
         let Some(NamespaceEntry::File(stub)) = look_up(&change.copies, from)? else { return Ok(()) };
@@ -392,7 +393,7 @@ impl super::Inner {
             return Ok(());
         }
         for copy in &change.copies {
-            // A mirror that fails here fails the move as well and is left behind then.
+            // A mirror that fails here fails the move as well, and becomes stale.
             let _ = copy.tree.read(&full).and_then(|file| file.sync_all());
         }
         for (column, target) in stub.targets.iter().enumerate().filter(|_| replaces) {
@@ -406,13 +407,13 @@ impl super::Inner {
             };
             if let Err(error) =
                 object.sync_all().map_err(PoolError::target(target, "making an object durable"))
-                && (!self.gives_up(&error) || self.is_unsynced(stub.id, column))
+                && (!self.is_target_unusable(&error) || self.is_unsynced(stub.id, column))
             {
                 return Err(error);
             }
         }
         if replaces {
-            // From now on a stub that was not synced would take the place of one that a crash must leave.
+            // From now on an unsynced stub would replace one that a crash must preserve.
             lock(&self.young).remove(&stub.id);
         }
         Ok(())

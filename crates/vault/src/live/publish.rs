@@ -1,6 +1,6 @@
-//! Stubs in place of others, on all mirrors, with as much durability as they need.
+//! Publishing stubs on all mirrors with the required durability.
 
-use super::turns::Lease;
+use super::lease::NamespaceLease;
 use super::{Inner, lock};
 use crate::format::FileId;
 use crate::storage::pool::change::{Change, on_each, roll_back};
@@ -20,33 +20,33 @@ use std::io;
 
 pub(super) use crate::storage::pool::sequence::Durability;
 
-/// Whether programs were told already of what a stub says: then its time of change stays.
+/// Whether publishing a stub updates its time of change. It stays if programs have seen the change already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CtimeUpdate {
-    /// They see it from now on.
+    /// The change becomes visible now.
     Advance,
-    /// They saw it when it happened.
+    /// The change was visible before.
     Keep,
 }
 
-/// What became of a stub that was to be published.
+/// Result of publishing a stub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Published {
-    /// It is what its path stands for, under the lease of this number.
-    As(u64),
-    /// Its path stands for something else by now, or for nothing.
-    Gone,
+pub(super) enum PublishOutcome {
+    /// It is published, under the lease of this number.
+    Published(u64),
+    /// Its path is gone, or leads to another file.
+    NotFound,
 }
 
-/// Directories up to this number are synced one by one; if there are more, everything is.
+/// Up to this number, directories are synced one by one; beyond, the whole file system is.
 const MAX_DIRECTORIES: usize = 8;
 
 impl Inner {
-    /// Does something on all mirrors; side by side, if it waits for disks. Those that fail are no longer believed; if all fail,
+    /// Runs `act` on all mirrors, in parallel if it waits for disks. Returns the mirrors that failed; if all fail,
     /// nothing has changed.
     pub(super) fn on_all(
         &self,
-        lease: &Lease,
+        lease: &NamespaceLease,
         path: &[u8],
         waits: bool,
         act: impl Fn(&Tree) -> io::Result<()> + Sync,
@@ -66,7 +66,7 @@ impl Inner {
         for (copy, result) in copies.iter().zip(results) {
             match result {
                 Err(source) if all_failed => return Err(PoolError::path(path, source)),
-                // A mirror that never had the directory gets it.
+                // A mirror that missed the creation of a directory gets it now.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     let above = mirror_path(TREE, split(path).0)?;
                     let again = make_directories(&copy.tree, &above, 0o755).and_then(|()| act(&copy.tree));
@@ -79,23 +79,23 @@ impl Inner {
         Ok(failed)
     }
 
-    /// Mirrors that failed are stale from now on.
+    /// Marks failed mirrors as stale.
     pub(super) fn mark_stale(&self, failed: &[usize]) -> Result<(), PoolError> {
         if failed.is_empty() {
             return Ok(());
         }
-        self.turns.alone(&self.pool.shared, |change: &mut Change<'_>| {
+        self.lease.exclusive(&self.pool.shared, |change: &mut Change<'_>| {
             change.copies.retain(|copy| !failed.contains(&copy.index));
             change.mark(failed, Mirror::Stale)
         })
     }
 
-    /// Records a change on all mirrors and makes it; gives those that failed. Stubs are written before, and directories synced
-    /// after others may go on: only the change itself is made one at a time. The record is synced where the change is. `is_new`: a stub that is written
-    /// is that of a new name.
+    /// Records a change on all mirrors and applies it; returns the mirrors that failed. Stubs are written before and
+    /// directories synced after the exclusive part: only the change itself is serialized. The record is synced with the
+    /// change. `is_new`: a stub that is written has a new name.
     pub(super) fn commit(
         &self,
-        lease: &Lease,
+        lease: &NamespaceLease,
         path: &[u8],
         steps: Vec<Step>,
         durability: Durability,
@@ -114,8 +114,8 @@ impl Inner {
         }
         let mut last = lock(&lease.held.last);
         let record = last.next(steps);
-        let encoded = record.encode();
-        // Others are shut out meanwhile: what waits for disks is done before or after.
+        let (encoded, position) = record.encode_with_position();
+        // This part is exclusive, so everything that waits for disks comes before or after it.
         let unsynced =
             if durability == Durability::Volatile { Durability::Volatile } else { Durability::Atomic };
         let mut results: Vec<io::Result<()>> = Vec::new();
@@ -130,12 +130,12 @@ impl Inner {
             let (now, _, _) = roll_back(copies, &last, &record);
             *last = now;
             drop(last);
-            // What became stale is found behind when the locks are taken next.
+            // Mirrors that became stale are found to be behind when the locks are taken next.
             let source = results.into_iter().find_map(Result::err);
             return Err(PoolError::path(path, source.unwrap_or_else(|| io::ErrorKind::NotFound.into())));
         }
-        *last = record.position();
-        self.pool.shared.note_completed(*last);
+        *last = position;
+        self.pool.shared.note_completed(position);
         drop(last);
         if durability == Durability::Durable {
             let synced = on_each(copies, &|tree: &Tree| sync_records(tree).and_then(|()| record.sync(tree)));
@@ -155,8 +155,8 @@ impl Inner {
         }
     }
 
-    /// The directory of a new name must be there.
-    pub(super) fn refuse_without_directory(lease: &Lease, path: &[u8]) -> Result<(), PoolError> {
+    /// Fails unless the directory of a new name exists.
+    pub(super) fn require_directory(lease: &NamespaceLease, path: &[u8]) -> Result<(), PoolError> {
         let above = mirror_path(TREE, split(path).0)?;
         let is_directory = |copy: &MirrorCopy| {
             copy.tree.find(&above).is_ok_and(|found| found.is_some_and(|stat| stat.kind == Kind::Directory))
@@ -167,7 +167,7 @@ impl Inner {
         }
     }
 
-    /// The text of a stub, as long as stubs may be.
+    /// Encodes a stub; fails if it exceeds the maximum size.
     fn text(path: &[u8], stub: &Stub) -> Result<String, PoolError> {
         let text = stub.encode();
         match text.len() as u64 > crate::storage::pool::stub::MAX_BYTES {
@@ -176,10 +176,10 @@ impl Inner {
         }
     }
 
-    /// Writes a stub, its revision and time of change set, on all mirrors.
-    fn spread(
+    /// Writes a stub on all mirrors.
+    fn publish_stub(
         &self,
-        lease: &Lease,
+        lease: &NamespaceLease,
         path: &[u8],
         stub: &Stub,
         durability: Durability,
@@ -191,8 +191,8 @@ impl Inner {
         self.commit(lease, path, vec![Step::Write { full, text }], durability, false)
     }
 
-    /// Makes directories above a path durable that are not.
-    fn sync_above(&self, lease: &Lease, path: &[u8]) -> Result<(), PoolError> {
+    /// Makes new directories above a path durable.
+    fn sync_above(&self, lease: &NamespaceLease, path: &[u8]) -> Result<(), PoolError> {
         let mut above = split(path).0;
         let mut made = lock(&self.new_directories);
         while !above.is_empty() {
@@ -205,21 +205,22 @@ impl Inner {
         Ok(())
     }
 
-    /// The next revision of a stub: higher than the number of every change so far, and not higher than that of its own.
-    pub(super) fn advance(&self, lease: &Lease, stub: &mut Stub) {
+    /// Sets the next revision of a stub: higher than the number of every earlier change, and not higher than that of
+    /// its own.
+    pub(super) fn set_next_revision(&self, lease: &NamespaceLease, stub: &mut Stub) {
         stub.revision = lock(&lease.held.last).number + 1;
         stub.changed = self.pool.shared.clock.now().max(stub.changed.saturating_add(1));
     }
 
-    /// Publishes a file that was not there before.
+    /// Publishes a new file.
     pub(super) fn publish_new(&self, path: &[u8], stub: &mut Stub) -> Result<u64, PoolError> {
-        let (number, failed) = self.turns.with(&self.pool.shared, |lease| {
+        let (number, failed) = self.lease.modify(&self.pool.shared, |lease| {
             if look_up(&lease.held.copies, path)?.is_some() {
                 return Err(PoolError::path(path, io::ErrorKind::AlreadyExists));
             }
             lease.held.view.require_in_service(&stub.targets)?;
-            self.advance(lease, stub);
-            Inner::refuse_without_directory(lease, path)?;
+            self.set_next_revision(lease, stub);
+            Inner::require_directory(lease, path)?;
             let (full, text) = (stub_path(stub, path)?, Inner::text(path, stub)?);
             let steps = vec![Step::Write { full, text }];
             Ok((lease.number, self.commit(lease, path, steps, Durability::Volatile, true)?))
@@ -228,8 +229,8 @@ impl Inner {
         Ok(number)
     }
 
-    /// The stub that a file has on the mirrors; nothing if its path stands for something else.
-    fn there(copies: &[MirrorCopy], path: &[u8], stub: &Stub) -> Result<Option<Stub>, PoolError> {
+    /// The stub of a file on the mirrors; none if its path leads to another file.
+    fn current_stub(copies: &[MirrorCopy], path: &[u8], stub: &Stub) -> Result<Option<Stub>, PoolError> {
         let there = match stub.names {
             0 => match look_up(copies, path)? {
                 Some(NamespaceEntry::File(there)) => Some(*there),
@@ -240,7 +241,7 @@ impl Inner {
         Ok(there.filter(|there| there.id == stub.id))
     }
 
-    /// Where a file is that was seen at `path`: its stub on the mirrors. Another process may have moved it; then `path` is its new one. Nothing
+    /// Finds the stub of a file that was seen at `path`. If another process moved it, `path` becomes its new path. None
     /// if it has no name any more.
     fn locate(
         &self,
@@ -248,20 +249,20 @@ impl Inner {
         path: &mut Vec<u8>,
         stub: &Stub,
     ) -> Result<Option<Stub>, PoolError> {
-        if let Some(there) = Inner::there(copies, path, stub)? {
+        if let Some(there) = Inner::current_stub(copies, path, stub)? {
             return Ok(Some(there));
         }
-        // Its objects go with the last name, so only a file that was moved is looked for everywhere.
+        // Objects are removed with the last name, so only a file with objects is searched for everywhere.
         if stub.names > 0 || !stub.is_file() || self.is_removed(stub) {
             return Ok(None);
         }
         let Some(found) = find_by_id(copies, b"", stub.id)? else { return Ok(None) };
-        let there = Inner::there(copies, &found, stub)?;
+        let there = Inner::current_stub(copies, &found, stub)?;
         *path = found;
         Ok(there)
     }
 
-    /// Whether a file that has bytes has no objects.
+    /// True if a file with bytes has no objects.
     fn is_removed(&self, stub: &Stub) -> bool {
         let view = self.pool.shared.cached_view();
         let has_object =
@@ -277,39 +278,39 @@ impl Inner {
                 .any(has_object)
     }
 
-    /// Whether the path of a file has to be looked at: others may have changed names since it was seen under the lease `seen`.
-    fn is_doubtful(lease: &Lease, path: &[u8], stub: &Stub, seen: u64) -> bool {
+    /// True if the path of a file has to be checked: other processes may have changed names since the lease `seen`.
+    fn may_be_outdated(lease: &NamespaceLease, path: &[u8], stub: &Stub, seen: u64) -> bool {
         lease.number != seen || (path.is_empty() && stub.names == 0)
     }
 
-    /// Whether the stub of a file on the mirrors is a later one.
-    pub(super) fn is_overtaken(&self, path: &[u8], stub: &Stub) -> Result<bool, PoolError> {
-        self.turns.read(&self.pool.shared, |copies| {
+    /// True if the mirrors have a newer stub of the file.
+    pub(super) fn is_outdated(&self, path: &[u8], stub: &Stub) -> Result<bool, PoolError> {
+        self.lease.read(&self.pool.shared, |copies| {
             let there = self.locate(copies, &mut path.to_vec(), stub)?;
             Ok(there.is_some_and(|there| there.revision > stub.revision))
         })
     }
 
-    /// Takes over what others changed about a file that was seen at `path` under the lease `seen`.
-    pub(super) fn catch_up(
+    /// Adopts changes of other processes to a file that was seen at `path` under the lease `seen`.
+    pub(super) fn refresh(
         &self,
         path: &mut Vec<u8>,
         stub: &mut Stub,
         seen: u64,
-    ) -> Result<Published, PoolError> {
-        self.turns.look(&self.pool.shared, |lease| {
-            if Inner::is_doubtful(lease, path, stub, seen) {
+    ) -> Result<PublishOutcome, PoolError> {
+        self.lease.inspect(&self.pool.shared, |lease| {
+            if Inner::may_be_outdated(lease, path, stub, seen) {
                 match self.locate(&lease.held.copies, path, stub)? {
-                    Some(there) => stub.follow(&there),
-                    None => return Ok(Published::Gone),
+                    Some(there) => stub.merge_newer(&there),
+                    None => return Ok(PublishOutcome::NotFound),
                 }
             }
-            Ok(Published::As(lease.number))
+            Ok(PublishOutcome::Published(lease.number))
         })
     }
 
-    /// Publishes a file that was seen at `path` under the lease `seen`. If someone else changed it meanwhile, where its objects are
-    /// is taken from there.
+    /// Publishes a file that was seen at `path` under the lease `seen`. If another process changed it meanwhile, its
+    /// new targets are adopted.
     pub(super) fn publish(
         &self,
         path: &mut Vec<u8>,
@@ -317,54 +318,57 @@ impl Inner {
         seen: u64,
         durability: Durability,
         ctime: CtimeUpdate,
-    ) -> Result<Published, PoolError> {
-        let (published, failed) = self.turns.with(&self.pool.shared, |lease| {
-            if Inner::is_doubtful(lease, path, stub, seen) {
+    ) -> Result<PublishOutcome, PoolError> {
+        let (published, failed) = self.lease.modify(&self.pool.shared, |lease| {
+            if Inner::may_be_outdated(lease, path, stub, seen) {
                 match self.locate(&lease.held.copies, path, stub)? {
-                    Some(there) => stub.follow(&there),
-                    None => return Ok((Published::Gone, Vec::new())),
+                    Some(there) => stub.merge_newer(&there),
+                    None => return Ok((PublishOutcome::NotFound, Vec::new())),
                 }
             }
             let changed = stub.changed;
-            self.advance(lease, stub);
+            self.set_next_revision(lease, stub);
             if ctime == CtimeUpdate::Keep {
                 stub.changed = changed;
             }
-            Ok((Published::As(lease.number), self.spread(lease, path, stub, durability)?))
+            Ok((PublishOutcome::Published(lease.number), self.publish_stub(lease, path, stub, durability)?))
         })?;
         self.mark_stale(&failed)?;
         Ok(published)
     }
 
-    /// Publishes a file unless someone else changed it since it was seen at `path` under the lease `seen`: then nothing is done, and
-    /// nothing given. `prepare` is done just before, and nobody else changes the namespace meanwhile.
-    pub(super) fn publish_unless_overtaken(
+    /// Publishes a file unless another process changed it since it was seen at `path` under the lease `seen`; then
+    /// nothing is done, and none returned. `prepare` runs just before, while the namespace is locked.
+    pub(super) fn publish_if_unchanged(
         &self,
         path: &mut Vec<u8>,
         stub: &mut Stub,
         seen: u64,
         durability: Durability,
         prepare: impl FnOnce() -> Result<(), PoolError>,
-    ) -> Result<Option<Published>, PoolError> {
-        let (published, failed) = self.turns.with(&self.pool.shared, |lease| {
-            if Inner::is_doubtful(lease, path, stub, seen) {
+    ) -> Result<Option<PublishOutcome>, PoolError> {
+        let (published, failed) = self.lease.modify(&self.pool.shared, |lease| {
+            if Inner::may_be_outdated(lease, path, stub, seen) {
                 match self.locate(&lease.held.copies, path, stub)? {
                     Some(there) if there.revision == stub.revision => {}
                     Some(_) => return Ok((None, Vec::new())),
-                    None => return Ok((Some(Published::Gone), Vec::new())),
+                    None => return Ok((Some(PublishOutcome::NotFound), Vec::new())),
                 }
             }
             prepare()?;
-            self.advance(lease, stub);
-            Ok((Some(Published::As(lease.number)), self.spread(lease, path, stub, durability)?))
+            self.set_next_revision(lease, stub);
+            Ok((
+                Some(PublishOutcome::Published(lease.number)),
+                self.publish_stub(lease, path, stub, durability)?,
+            ))
         })?;
         self.mark_stale(&failed)?;
         Ok(published)
     }
 
-    /// Makes names in some directories durable.
+    /// Makes the names in some directories durable.
     pub(super) fn sync_names(&self, directories: &BTreeSet<&[u8]>) -> Result<(), PoolError> {
-        let failed = self.turns.with(&self.pool.shared, |lease| {
+        let failed = self.lease.modify(&self.pool.shared, |lease| {
             self.on_all(lease, b"", true, |tree| {
                 sync_records(tree)?;
                 if directories.len() > MAX_DIRECTORIES {
@@ -372,7 +376,7 @@ impl Inner {
                 }
                 directories.iter().try_for_each(|directory| {
                     match tree.sync_directory(&join(TREE, directory)) {
-                        // One that is gone has nothing to be kept.
+                        // A removed directory needs no sync.
                         Err(error) if error.kind() == io::ErrorKind::NotFound => tree.sync_beneath(TREE),
                         synced => synced,
                     }
@@ -382,9 +386,9 @@ impl Inner {
         self.mark_stale(&failed)
     }
 
-    /// Makes all names durable, and what stands for them.
+    /// Makes all names and their stubs durable.
     pub(super) fn sync_all_names(&self) -> Result<(), PoolError> {
-        let failed = self.turns.with(&self.pool.shared, |lease| {
+        let failed = self.lease.modify(&self.pool.shared, |lease| {
             self.on_all(lease, b"", true, |tree| {
                 sync_records(tree)?;
                 tree.sync_beneath(TREE)
@@ -396,11 +400,11 @@ impl Inner {
     }
 }
 
-/// A path below `path` that leads to a file, if there is one. Reads every stub until then.
+/// Searches a file below `path` by its identity. Reads every stub up to there.
 fn find_by_id(copies: &[MirrorCopy], path: &[u8], id: FileId) -> Result<Option<Vec<u8>>, PoolError> {
     for (name, _) in names(copies, path)?.iter() {
         let path = join(path, name);
-        // A stub that cannot be read may be the one; another mirror or name may still tell.
+        // An unreadable stub may be the one searched for; another mirror or name may still show it.
         let found = match read_newest(copies, TREE, &path) {
             Ok(Some(MirrorEntry::Directory(_))) => find_by_id(copies, &path, id)?,
             Ok(Some(MirrorEntry::File(stub))) => (stub.id == id).then_some(path),

@@ -7,7 +7,7 @@ use crate::policy::Policy;
 use crate::tree::{Kind, Tree};
 use crate::vault::Vault;
 use crate::world::{Clock, Nanos, Stopwatch};
-use gabion_platform::event::{Event, Source};
+use gabion_platform::event::{Event, EventSource};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::thread;
@@ -41,7 +41,7 @@ const SOON: Duration = Duration::from_millis(1);
 
 /// The thread that records.
 pub(super) struct Recorder {
-    source: Box<dyn Source>,
+    source: Box<dyn EventSource>,
     changelog: Arc<dyn Changelog>,
     tree: Tree,
     clock: Clock,
@@ -125,7 +125,7 @@ fn ripening(record: Duration, after_storm: Option<Duration>) -> Duration {
 
 impl Recorder {
     pub(super) fn new(
-        source: Box<dyn Source>,
+        source: Box<dyn EventSource>,
         vault: &Vault,
         options: Options,
         shared: Arc<Shared>,
@@ -199,10 +199,10 @@ impl Recorder {
             false => self.since_rest.saturating_add(events.len()),
         };
         if stopping || self.kept_back.as_ref().is_some_and(|since| since.elapsed() >= self.keeping()) {
-            self.source.tell_all(events)?;
+            self.source.report_deferred(events)?;
             self.kept_back = None;
         }
-        if self.kept_back.is_none() && self.source.keeps_back() {
+        if self.kept_back.is_none() && self.source.has_deferred() {
             self.kept_back = Some(Stopwatch::start());
         }
         Ok(())
@@ -220,7 +220,7 @@ impl Recorder {
 
     /// Says once that the source costs those who write more than it has to.
     fn tell_of_width(&self) {
-        let Some(why) = self.source.wide() else { return };
+        let Some(why) = self.source.filesystem_wide() else { return };
         let mut status = self.shared.status();
         if status.wide.is_none() {
             let why = why.to_string();

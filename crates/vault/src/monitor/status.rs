@@ -3,7 +3,7 @@
 use crate::guard::Held;
 use crate::worker::Done;
 use crate::world::Nanos;
-use gabion_platform::event::Loss;
+use gabion_platform::event::EventLoss;
 
 /// The note of the catalogue that says why the watch hears of every write on the whole file system.
 pub(crate) const WIDE: &str = "wide watch";
@@ -108,7 +108,7 @@ pub enum Notice {
     /// From now on every write on the whole file system is heard of, and why.
     Wide(String),
     /// Events were lost, and a scan was asked for.
-    Gap(Loss),
+    Gap(EventLoss),
     /// So many changes were recorded.
     Recorded(u64),
     /// A scan ended.

@@ -1,7 +1,7 @@
-//! What comes after columns of a file got other places: the old ones are cleared, the other headers told.
+//! Cleanup after columns moved: old copies are removed, and the target lists in headers updated.
 
-use super::file::{FileDone, FileError, Rebuilder, at};
-use super::survey::{Parts, parts};
+use super::file::{FileError, FileResult, Rebuilder, at};
+use super::survey::{RedundancyParts, parts};
 use crate::format::Header;
 use crate::gather::Sources;
 use crate::redundancy::{PartPath, redo};
@@ -12,34 +12,36 @@ use std::collections::BTreeSet;
 use std::io;
 
 impl Rebuilder<'_> {
-    /// Removes what lies on targets that are to be emptied, or came back, and has another place now; and redundancy of earlier versions that targets
-    /// kept which missed a replacement. What took its place is read before, unless it has just been written.
-    pub(super) fn clear(
+    /// Removes columns from retired and returned targets that have been placed elsewhere, and redundancy of earlier
+    /// versions. Replacements that were not just written are verified first.
+    pub(super) fn remove_superseded(
         &self,
         path: &[u8],
         stub: &Stub,
         fresh: &[usize],
-        done: &mut FileDone,
+        done: &mut FileResult,
         threads: usize,
     ) -> Result<(), FileError> {
-        let leaving = [TargetState::Retired, TargetState::Returned];
-        let leaving: Vec<String> = leaving.iter().flat_map(|&state| self.places.in_state(state)).collect();
-        let Parts { current, others, broken } = parts(self.pool, self.coders, &self.places, path, stub)?;
+        let draining = [TargetState::Retired, TargetState::Returned];
+        let draining: Vec<String> =
+            draining.iter().flat_map(|&state| self.target_states.in_state(state)).collect();
+        let RedundancyParts { current, others, broken } =
+            parts(self.pool, self.coders, &self.target_states, path, stub)?;
         let held: BTreeSet<usize> = current.iter().flat_map(|(_, part)| part.columns()).collect();
-        // Redundancy that is there twice, or is of another version of a file that has all it needs now.
+        // Duplicates, or redundancy of another version of a file with complete redundancy.
         let complete = current.first().is_some_and(|(_, part)| held.len() == part.header.code.m());
         let mut superseded: Vec<(String, PartPath)> = others
             .iter()
             .filter(|(target, part)| {
-                complete || (leaving.contains(target) && part.columns().all(|column| held.contains(&column)))
+                complete || (draining.contains(target) && part.columns().all(|column| held.contains(&column)))
             })
             .map(|(target, part)| (target.clone(), part.place.clone()))
             .collect();
         superseded.extend(broken.into_iter().filter(|_| complete));
         let (mut objects, mut columns) = (Vec::new(), BTreeSet::new());
-        for target in &leaving {
+        for target in &draining {
             let has = |tree: &Tree| self.pool.stale_columns(tree, target, stub);
-            let found = self.places.tree(target).map_or(Ok(Vec::new()), has).map_err(at(target))?;
+            let found = self.target_states.tree(target).map_or(Ok(Vec::new()), has).map_err(at(target))?;
             if !found.is_empty() {
                 objects.push(target.clone());
                 columns.extend(found);
@@ -48,12 +50,12 @@ impl Rebuilder<'_> {
         if superseded.is_empty() && objects.is_empty() {
             return Ok(());
         }
-        for (_, part) in others.iter().filter(|(target, _)| complete || leaving.contains(target)) {
+        for (_, part) in others.iter().filter(|(target, _)| complete || draining.contains(target)) {
             columns.extend(part.columns().map(|column| stub.targets.len() + column));
         }
         drop((current, others));
         let Some(sources) = Sources::open(self.pool, self.coders, path)? else { return Ok(()) };
-        // What has just been written was checked then.
+        // Columns that were just written were verified then.
         let old: Vec<usize> = columns
             .into_iter()
             .filter(|column| !fresh.contains(column) && !sources.target(*column).is_empty())
@@ -61,16 +63,16 @@ impl Rebuilder<'_> {
         if !old.is_empty() {
             let bad = self.verify(&sources, &old, threads)?;
             if !bad.is_empty() {
-                // It stays until a scrub or repair has put the others in order.
+                // Kept until a scrub or repair has restored the replacements.
                 done.wrong += bad.len() as u64;
                 let superseded = superseded.into_iter().map(|(target, _)| target);
-                done.kept = superseded.chain(objects).collect();
+                done.retained = superseded.chain(objects).collect();
                 return Ok(());
             }
         }
         drop(sources);
-        for (target, place) in superseded {
-            let removed = place.tree.remove_if_writable(&place.path).map_err(at(&target))?;
+        for (target, location) in superseded {
+            let removed = location.tree.remove_if_writable(&location.path).map_err(at(&target))?;
             done.removed += u64::from(removed);
         }
         for target in objects {
@@ -79,26 +81,26 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    /// Brings the lists of targets in the other headers up to date: when a redundancy file is gone, they alone tell where it was.
-    pub(super) fn retell(&self, path: &[u8], stub: &Stub) -> Result<(), FileError> {
-        let current = parts(self.pool, self.coders, &self.places, path, stub)?.current;
+    /// Updates the target lists in the other headers: when a redundancy file is lost, only these show where it was.
+    pub(super) fn update_target_lists(&self, path: &[u8], stub: &Stub) -> Result<(), FileError> {
+        let current = parts(self.pool, self.coders, &self.target_states, path, stub)?.current;
         let Some(m) = current.first().map(|(_, part)| part.header.code.m()) else { return Ok(()) };
         let mut targets: Vec<Vec<u8>> = stub.targets.iter().map(|name| name.clone().into_bytes()).collect();
         for column in 0..m {
-            let location = current.iter().find(|(_, part)| part.columns().contains(&column));
-            targets.push(location.map_or(Vec::new(), |(name, _)| name.clone().into_bytes()));
+            let column_part = current.iter().find(|(_, part)| part.columns().contains(&column));
+            targets.push(column_part.map_or(Vec::new(), |(name, _)| name.clone().into_bytes()));
         }
         let old = current.iter().filter(|(_, part)| part.header.targets != targets);
         let old: Vec<(String, PartPath)> =
             old.map(|(name, part)| (name.clone(), part.place.clone())).collect();
-        // Readers keep writers out.
+        // Readers block writers.
         drop(current);
-        for (name, place) in old {
-            let opened = place.open_to_update(self.coders);
+        for (name, location) in old {
+            let opened = location.open_to_update(self.coders);
             let Some(part) = opened.map_err(|error| at(&name)(io::Error::other(error)))? else { continue };
             let header = Header { targets: targets.clone(), ..part.header.clone() };
             let bytes = header.encode(part.header_bytes()).map_err(io::Error::other).map_err(at(&name))?;
-            // A list that does not fit stays as it was; a damaged header is for repair.
+            // A list that does not fit stays as it was; repair handles damaged headers.
             if bytes.len() == part.header_bytes() && part.head_damage.is_none() {
                 let writes = [(part.records.trailer(), bytes.clone()), (0, bytes)];
                 redo::update(&part.place, &part.file, &header, &writes).map_err(at(&name))?;

@@ -1,15 +1,15 @@
-//! What is left to do when all files have been looked at.
+//! Final steps of a rebuild, after all files were processed.
 
 use super::survey::each_file;
-use super::{FileError, RebuildError, Report};
+use super::{FileError, RebuildError, RebuildReport};
 use crate::format::FileId;
 use crate::storage::pool::{Pool, PoolError};
 use crate::vault::Vault;
 use std::collections::{BTreeSet, HashMap};
 
-/// Names files that got other names while they were rebuilt: what is missing of them still is, and their redundancy has to follow
-/// them first.
-pub(super) fn name_moved(pool: &Pool, report: &mut Report) -> Result<(), PoolError> {
+/// Reports files that were renamed during the rebuild: their missing columns still are, and their redundancy has to
+/// follow them first.
+pub(super) fn record_moved(pool: &Pool, report: &mut RebuildReport) -> Result<(), PoolError> {
     if report.vanished.is_empty() {
         return Ok(());
     }
@@ -26,21 +26,21 @@ pub(super) fn name_moved(pool: &Pool, report: &mut Report) -> Result<(), PoolErr
     Ok(())
 }
 
-/// Takes targets back on which everything has been looked at, and clears from them what belongs to nothing any more.
-pub(super) fn conclude(vault: &Vault, pool: &Pool, report: &mut Report) -> Result<(), RebuildError> {
+/// Returns verified targets to service, and removes unreferenced files from them.
+pub(super) fn finish(vault: &Vault, pool: &Pool, report: &mut RebuildReport) -> Result<(), RebuildError> {
     let returned = report.plan.returned.clone();
-    let unsettled = |name: &String| {
+    let unverified = |name: &String| {
         let failed = report.failed.iter().map(|(path, _)| path);
         let failed: BTreeSet<&Vec<u8>> = failed.collect();
         let items = report.plan.files.iter().filter(|item| failed.contains(&item.path));
         let missed = items.chain(&report.plan.lost).any(|item| item.targets.contains(name));
-        missed || report.unsettled.contains(name) || !report.plan.unreadable.is_empty()
+        missed || report.unverified.contains(name) || !report.plan.unreadable.is_empty()
     };
-    let (kept, settled): (Vec<String>, Vec<String>) = returned.into_iter().partition(unsettled);
+    let (kept, verified_targets): (Vec<String>, Vec<String>) = returned.into_iter().partition(unverified);
     drop(kept);
-    if !settled.is_empty() {
-        pool.reinstate(&settled)?;
-        report.taken_back.extend(settled);
+    if !verified_targets.is_empty() {
+        pool.reinstate(&verified_targets)?;
+        report.reinstated.extend(verified_targets);
         let healed = pool.heal()?;
         report.healed.written += healed.written;
         report.healed.removed += healed.removed;

@@ -1,16 +1,16 @@
-//! One file is put in order: columns of targets that are gone or to be emptied get other places.
+//! Rebuild of one file: columns on lost or retired targets move to other targets.
 //!
-//! Blocks are read where they are, or made from others, checked, and written under temporary names; only what is whole and durable
-//! is named by the stub. Nothing that counts is removed before what takes its place is there.
+//! Blocks are read or reconstructed, verified, and written under temporary names; the stub refers only to objects that
+//! are complete and durable. Nothing valid is removed before its replacement exists.
 
-use super::survey::{Places, Standing, survey};
+use super::survey::{FileHealth, TargetStates, survey};
 use crate::coder::Coders;
 use crate::encode::{self, EncodeError, Encoder};
 use crate::examine::ExamineError;
 use crate::format::frame::{Check, Seal, toggle};
 use crate::format::{Frame, Header, Records};
 use crate::gather::{Ailment, Gathering, Known, Sources};
-use crate::redundancy::{Draft, PartPath, Unknown};
+use crate::redundancy::{Draft, InconclusivePart, PartPath};
 use crate::runs::{each_run, pieces};
 use crate::shown::Shown;
 use crate::storage::pool::stub::Stub;
@@ -20,45 +20,45 @@ use crate::world::Clock;
 use std::collections::BTreeSet;
 use std::io;
 
-/// Why a file could not be put in order. It is no worse than before.
+/// Why a file could not be rebuilt. It is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The pool fails.
+    /// Error of the pool.
     #[error(transparent)]
     Pool(#[from] PoolError),
     /// It cannot be examined.
     #[error(transparent)]
     Examine(#[from] ExamineError),
-    /// It is not known what some of its redundancy is.
+    /// Some of its redundancy cannot be identified.
     #[error(transparent)]
-    Unknown(#[from] Unknown),
+    Unknown(#[from] InconclusivePart),
     /// Too few blocks are left.
-    #[error("it is lost: of the stripe at byte {offset} too few blocks are left ({why})")]
+    #[error("it is lost: too few blocks are left of the stripe at byte {offset} ({why})")]
     Lost {
-        /// Where the stripe begins.
+        /// Offset of the stripe.
         offset: u64,
-        /// What is wrong with which.
+        /// Bad blocks and their faults.
         why: String,
     },
-    /// It has no redundancy, and its bytes are on a target that is gone.
-    #[error("it is lost: it was not protected, and {0} is gone")]
+    /// It has no redundancy, and bytes are on a lost target.
+    #[error("it is lost: it was not protected, and target {0} is lost")]
     Unprotected(String),
-    /// Frames are older than their header says.
+    /// Frames are older than their header.
     #[error("some of its redundancy is older than its header says: scrub and repair it first")]
     Doubtful,
     /// Redundancy cannot be written.
     #[error("its redundancy on {target}: {source}")]
     Write {
-        /// Where.
+        /// Target.
         target: String,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// It cannot be protected anew.
+    /// It cannot be encoded.
     #[error(transparent)]
     Encode(#[from] EncodeError),
-    /// It got another name meanwhile.
-    #[error("it is {} now: protect it under that name, then rebuild again", Shown::bytes(.0))]
+    /// It was renamed meanwhile.
+    #[error("it was renamed to {}: protect it under that name, then rebuild again", Shown::bytes(.0))]
     Moved(Vec<u8>),
     /// It was stopped.
     #[error("stopped")]
@@ -66,7 +66,7 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// Whether bytes are beyond what the redundancy can restore.
+    /// True if bytes cannot be restored.
     pub fn is_loss(&self) -> bool {
         matches!(self, FileError::Lost { .. } | FileError::Unprotected(_))
     }
@@ -83,111 +83,113 @@ impl FileError {
     }
 }
 
-/// What was done with a file.
+/// Result of rebuilding a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FileDone {
-    /// Data columns that have another place now.
+pub struct FileResult {
+    /// Data columns that were placed on other targets.
     pub data: usize,
-    /// Redundancy columns that were made or moved.
+    /// Redundancy columns that were reconstructed or moved.
     pub redundancy: usize,
-    /// Bytes that were written.
+    /// Bytes written.
     pub bytes: u64,
-    /// Columns that were verified where they are.
+    /// Columns that were verified in place.
     pub verified: usize,
-    /// Blocks that were made from others; the rest was copied.
+    /// Blocks that were reconstructed; the others were copied.
     pub reconstructed: u64,
-    /// Blocks of sources that were not what was protected.
+    /// Source blocks that were corrupt.
     pub wrong: u64,
-    /// Columns that found no place, redundancy last.
+    /// Columns without a suitable target, redundancy last.
     pub unplaced: Vec<usize>,
-    /// Columns that stay on targets which are to be emptied, because they found no other place.
+    /// Columns that stay on retired targets for lack of another target.
     pub unmoved: usize,
-    /// Files on targets that came back which were made anew elsewhere, and are removed.
+    /// Files removed from returned targets because they were reconstructed elsewhere.
     pub removed: u64,
-    /// Targets that came back and keep what was made anew elsewhere, because that is not whole.
-    pub kept: Vec<String>,
-    /// Data columns of the code; 0 for a file without redundancy.
+    /// Returned targets that keep such files, because the reconstructed ones are damaged.
+    pub retained: Vec<String>,
+    /// Data columns of the code; 0 without redundancy.
     pub k: usize,
     /// Redundancy columns of the code.
     pub m: usize,
 }
 
-impl FileDone {
-    /// How many more blocks of a stripe may be lost; nothing without redundancy.
+impl FileResult {
+    /// Number of further blocks of a stripe that may be lost; none without redundancy.
     pub fn margin(&self) -> Option<u32> {
         (self.k > 0).then(|| self.m.saturating_sub(self.unplaced.len()) as u32)
     }
 }
 
-/// Bytes of data that a thread tells the storage of before it reads them.
-const AHEAD: u64 = 8 << 20;
+/// Bytes of data that a thread prefetches.
+const PREFETCH_BYTES: u64 = 8 << 20;
 
-/// Storage that stripes files leaves no choice.
+/// Ignored by storage that stripes files.
 const ANY_BLOCK: u64 = 1 << 16;
 
-/// Puts files in order.
+/// Rebuilds files.
 pub(super) struct Rebuilder<'a> {
     pub(super) pool: &'a Pool,
     pub(super) coders: &'a Coders,
     pub(super) clock: &'a Clock,
-    pub(super) places: Places,
-    /// Told of bytes: read, and written or verified.
+    pub(super) target_states: TargetStates,
+    /// Called with bytes read, and bytes written or verified.
     pub(super) progress: &'a (dyn Fn(u64, u64) + Sync),
     pub(super) stopped: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// Columns that get other places.
+/// New placements of columns.
 struct Moves {
     data: Vec<(usize, ColumnPlacement)>,
     redundancy: Vec<(usize, ColumnPlacement)>,
 }
 
-/// What threads found together.
+/// Totals over all threads.
 struct Totals {
     roots: Vec<Check>,
-    /// Per part that is a source: the sum of the checks of its frames, as long as all of them were read.
+    /// For each source part: the sum of the checks of its frames while all of them were read.
     sums: Vec<Option<Check>>,
     reconstructed: u64,
     wrong: u64,
 }
 
 impl Rebuilder<'_> {
-    /// Puts one file in order, with so many threads. One that lost all of its redundancy and nothing else gets new one with `code`.
+    /// Rebuilds one file with several threads. A file that lost only its redundancy is encoded with `code`.
     pub(super) fn file(
         &self,
         path: &[u8],
         code: Option<&str>,
         threads: usize,
-    ) -> Result<FileDone, FileError> {
+    ) -> Result<FileResult, FileError> {
         let stub = self.pool.stub(path)?;
         self.pool.refuse_being_written(path, &stub)?;
         let Some(sources) = Sources::open(self.pool, self.coders, path)? else {
-            let mut done = self.bare(path, &stub)?;
+            let mut done = self.copy_unprotected(path, &stub)?;
             if let Some(code) = code {
                 self.protect(path, code, threads, &mut done)?;
             }
             return Ok(done);
         };
         let code = sources.header().code.clone();
-        let mut done = FileDone { k: code.k(), m: code.m(), ..FileDone::default() };
+        let mut done = FileResult { k: code.k(), m: code.m(), ..FileResult::default() };
         let name = |column: usize| String::from_utf8_lossy(sources.target(column)).into_owned();
         let has_bytes = |column: usize| column >= code.k() || stub.object_bytes(column, stub.size) > 0;
-        // What is on targets that came back stays if all of it is right.
+        // Columns on returned targets stay if they are completely valid.
         let returned: Vec<usize> = (0..code.blocks())
-            .filter(|&column| has_bytes(column) && self.places.state(&name(column)) == TargetState::Returned)
+            .filter(|&column| {
+                has_bytes(column) && self.target_states.state(&name(column)) == TargetState::Returned
+            })
             .collect();
         let mut bad: BTreeSet<usize> = BTreeSet::new();
         if !returned.is_empty() {
             bad = self.verify(&sources, &returned, threads)?;
             done.verified = returned.len() - bad.len();
         }
-        let stays = |column: usize| match self.places.state(&name(column)) {
+        let stays = |column: usize| match self.target_states.state(&name(column)) {
             TargetState::Online => true,
             TargetState::Returned => returned.contains(&column) && !bad.contains(&column),
             _ => false,
         };
         let mut wanted: Vec<usize> = (0..code.blocks()).filter(|&column| !stays(column)).collect();
-        // Where places are few, columns without bytes must not take one.
+        // If targets are scarce, columns without bytes must not take one.
         wanted.sort_by_key(|&column| !has_bytes(column));
         let stay: BTreeSet<String> = (0..code.blocks())
             .filter(|&column| stays(column))
@@ -196,23 +198,23 @@ impl Rebuilder<'_> {
             .collect();
         let mut full = BTreeSet::new();
         let now = loop {
-            let made = self.make(path, &stub, &sources, &wanted, &stay, &full, threads, &mut done);
+            let made = self.rebuild_columns(path, &stub, &sources, &wanted, &stay, &full, threads, &mut done);
             match made {
-                // Another target may have room.
+                // Another target may have space.
                 Err(error) if error.is_full().is_some_and(|target| full.insert(target.to_owned())) => {}
                 made => break made?,
             }
         };
         drop(sources);
-        self.clear(path, &now, &wanted, &mut done, threads)?;
+        self.remove_superseded(path, &now, &wanted, &mut done, threads)?;
         if done.data + done.redundancy > 0 {
-            self.retell(path, &now)?;
+            self.update_target_lists(path, &now)?;
         }
         Ok(done)
     }
 
     #[expect(clippy::too_many_arguments, reason = "one attempt, with other targets left out")]
-    fn make(
+    fn rebuild_columns(
         &self,
         path: &[u8],
         stub: &Stub,
@@ -221,7 +223,7 @@ impl Rebuilder<'_> {
         stay: &BTreeSet<String>,
         full: &BTreeSet<String>,
         threads: usize,
-        done: &mut FileDone,
+        done: &mut FileResult,
     ) -> Result<Stub, FileError> {
         let k = sources.header().code.k();
         let redundancy_bytes = sources.parts().first().map_or(0, |part| part.records.file());
@@ -237,11 +239,11 @@ impl Rebuilder<'_> {
             match placement {
                 Some(placement) if column < k => moves.data.push((column, placement)),
                 Some(placement) => moves.redundancy.push((column - k, placement)),
-                // A column without bytes needs no place, and one that is only to be moved is still there.
+                // A column without bytes needs no target, and one that is only to be moved still exists.
                 None if column < k && stub.object_bytes(column, stub.size) == 0 => {}
                 None => {
                     let name = String::from_utf8_lossy(sources.target(column)).into_owned();
-                    match self.places.state(&name) {
+                    match self.target_states.state(&name) {
                         TargetState::Retired => done.unmoved += 1,
                         _ => done.unplaced.push(column),
                     }
@@ -255,8 +257,8 @@ impl Rebuilder<'_> {
         let mut headers = Vec::new();
         let mut drafts = Vec::new();
         for (column, placement) in &moves.redundancy {
-            let place = PartPath { tree: placement.tree.clone(), path: parity_path(stub.id) };
-            let draft = Draft::new(place).map_err(at(&placement.target))?;
+            let location = PartPath { tree: placement.tree.clone(), path: parity_path(stub.id) };
+            let draft = Draft::new(location).map_err(at(&placement.target))?;
             let header = header(sources, &moves, stub, *column);
             let length = header.encode(0).map_err(io::Error::other).map_err(at(&placement.target))?.len();
             headers.push((header.clone(), Records::new(&header, length), length));
@@ -283,7 +285,7 @@ impl Rebuilder<'_> {
         Ok(now)
     }
 
-    /// Has all blocks that are wanted of every stripe, and writes them.
+    /// Reads or reconstructs the wanted blocks of every stripe, and writes them.
     fn stripes(
         &self,
         sources: &Sources,
@@ -303,17 +305,17 @@ impl Rebuilder<'_> {
             wrong: 0,
         };
         let state = || (Gathering::default(), new(), Vec::new());
-        // What has to be read in place of data that is gone.
+        // Number of frames read per stripe in place of lost data.
         let gone = moves.data.iter().filter(|(column, _)| {
             let name = String::from_utf8_lossy(sources.target(*column)).into_owned();
-            self.places.state(&name) == TargetState::Offline
+            self.target_states.state(&name) == TargetState::Offline
         });
         let frames = gone.count();
         let announce = |stripe: u64| {
             sources.prefetch(stripe..stripe + 1);
             sources.will_read_frames(stripe, frames);
         };
-        let ahead = (AHEAD / (k as u64 * block).max(1)).clamp(1, 16) * threads.max(1) as u64;
+        let ahead = (PREFETCH_BYTES / (k as u64 * block).max(1)).clamp(1, 16) * threads.max(1) as u64;
         (0..ahead).for_each(announce);
         let states =
             each_run(sources.cut(), pieces(k), None, threads, state, |run, (gathering, totals, frame)| {
@@ -323,7 +325,7 @@ impl Rebuilder<'_> {
                     }
                     announce(stripe + ahead);
                     self.gather(sources, gathering, stripe, &wanted)?;
-                    totals.take(gathering, &wanted);
+                    totals.add_stripe(gathering, &wanted);
                     let (cells, mut written) = (sources.cut().run(stripe, 1), 0);
                     for (column, _) in &moves.data {
                         let cell = cells.cell(0, *column);
@@ -353,10 +355,10 @@ impl Rebuilder<'_> {
                 }
                 Ok(())
             })?;
-        Ok(states.into_iter().fold(new(), |all, (_, totals, _)| all.and(totals)))
+        Ok(states.into_iter().fold(new(), |all, (_, totals, _)| all.merge(totals)))
     }
 
-    /// Has the wanted blocks of a stripe, or says what is wrong.
+    /// Loads the wanted blocks of a stripe, or reports the bad ones.
     fn gather(
         &self,
         sources: &Sources,
@@ -389,7 +391,7 @@ impl Rebuilder<'_> {
         Err(FileError::Lost { offset, why: why.join(", ") })
     }
 
-    /// Reads columns where they are; gives those that are not right throughout.
+    /// Verifies columns in place; returns those with a bad block.
     pub(super) fn verify(
         &self,
         sources: &Sources,
@@ -417,16 +419,16 @@ impl Rebuilder<'_> {
         Ok(states.into_iter().flat_map(|(_, bad)| bad).collect())
     }
 
-    /// A file without redundancy for what it is: what is on targets that answer is copied as it is.
-    fn bare(&self, path: &[u8], stub: &Stub) -> Result<FileDone, FileError> {
-        let mut done = FileDone::default();
-        let state = |column: usize| self.places.state(&stub.targets[column]);
+    /// Handles a file without current redundancy: columns on retired targets are copied unverified.
+    fn copy_unprotected(&self, path: &[u8], stub: &Stub) -> Result<FileResult, FileError> {
+        let mut done = FileResult::default();
+        let state = |column: usize| self.target_states.state(&stub.targets[column]);
         let bytes = |column: usize| stub.object_bytes(column, stub.size);
         let columns = || 0..stub.targets.len();
         if let Some(gone) = columns().find(|&it| bytes(it) > 0 && state(it) == TargetState::Offline) {
             return Err(FileError::Unprotected(stub.targets[gone].clone()));
         }
-        // There is nothing to verify it against: on a target that came back it stays as it is.
+        // Columns on returned targets stay, since they cannot be verified.
         let wanted: Vec<usize> = columns().filter(|&it| state(it) == TargetState::Retired).collect();
         let stay: BTreeSet<String> = columns()
             .filter(|&it| state(it) != TargetState::Retired)
@@ -471,15 +473,21 @@ impl Rebuilder<'_> {
         }
         let now = relocation.finish(Vec::new())?;
         done.data = moves.iter().filter(|(column, _)| bytes(*column) > 0).count();
-        // What was copied is durable, and there was nothing to check it against.
-        for target in self.places.in_state(TargetState::Retired) {
+        // The copies are durable, and could not be verified.
+        for target in self.target_states.in_state(TargetState::Retired) {
             done.removed += self.pool.remove_stale_objects(path, &target, &now)?;
         }
         Ok(done)
     }
 
-    /// Gives a file redundancy.
-    fn protect(&self, path: &[u8], code: &str, threads: usize, done: &mut FileDone) -> Result<(), FileError> {
+    /// Encodes a file.
+    fn protect(
+        &self,
+        path: &[u8],
+        code: &str,
+        threads: usize,
+        done: &mut FileResult,
+    ) -> Result<(), FileError> {
         let coder = self.coders.get(code).map_err(ExamineError::from)?;
         let encoder = Encoder { storage: self.pool, coders: self.coders, clock: self.clock };
         let progress = |bytes: u64| (self.progress)(bytes, bytes);
@@ -491,7 +499,7 @@ impl Rebuilder<'_> {
             progress: &progress,
             stopped: self.stopped,
         };
-        // Blocks are what the file is striped in.
+        // The block size is that of the striping.
         let mut encoded = encoder.encode(path, &coder, ANY_BLOCK, context)?;
         let written = encoded.sync().and_then(|()| encoded.publish());
         written.map_err(|source| FileError::Write { target: "other targets".to_owned(), source })?;
@@ -502,10 +510,10 @@ impl Rebuilder<'_> {
         Ok(())
     }
 
-    /// How a file stands now.
-    pub(super) fn standing(&self, path: &[u8]) -> Result<Standing, FileError> {
+    /// Present health of a file.
+    pub(super) fn health(&self, path: &[u8]) -> Result<FileHealth, FileError> {
         let stub = self.pool.stub(path)?;
-        Ok(survey(self.pool, self.coders, &self.places, path, &stub)?.standing)
+        Ok(survey(self.pool, self.coders, &self.target_states, path, &stub)?.health)
     }
 }
 
@@ -513,7 +521,7 @@ pub(super) fn at(target: &str) -> impl Fn(io::Error) -> FileError + '_ {
     |source| FileError::Write { target: target.to_owned(), source }
 }
 
-/// The header of a redundancy column that is made anew: the same version, other places.
+/// Header of a reconstructed redundancy column: the same version, with other targets.
 fn header(sources: &Sources, moves: &Moves, stub: &Stub, column: usize) -> Header {
     let k = sources.header().code.k();
     let mut targets: Vec<Vec<u8>> = stub.targets.iter().map(|name| name.clone().into_bytes()).collect();
@@ -528,7 +536,7 @@ fn header(sources: &Sources, moves: &Moves, stub: &Stub, column: usize) -> Heade
 }
 
 impl Totals {
-    fn take(&mut self, gathering: &mut Gathering, wanted: &[usize]) {
+    fn add_stripe(&mut self, gathering: &mut Gathering, wanted: &[usize]) {
         for (sum, check) in self.sums.iter_mut().zip(&gathering.checks) {
             match (sum.as_mut(), check) {
                 (Some(sum), Some(check)) => toggle(sum, check),
@@ -541,7 +549,7 @@ impl Totals {
         self.wrong += wrong.count() as u64;
     }
 
-    fn and(mut self, other: Totals) -> Totals {
+    fn merge(mut self, other: Totals) -> Totals {
         self.roots.iter_mut().zip(&other.roots).for_each(|(root, other)| toggle(root, other));
         for (sum, other) in self.sums.iter_mut().zip(other.sums) {
             match (sum.as_mut(), other) {

@@ -1,46 +1,46 @@
-//! Where every column of every file is, for those who compute what a pool is worth.
+//! Layouts of all files of a pool, for reliability models.
 
 use super::file::FileError;
-use super::survey::{Places, each_file, parts};
+use super::survey::{TargetStates, each_file, parts};
 use crate::coder::Coders;
 use crate::storage::pool::{Pool, PoolError};
 
-/// Where the columns of one file are. Only columns with bytes count, and only targets in service or retired.
+/// Targets of the columns of one file. Only columns with bytes on valid targets are listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileLayout {
-    /// Bytes of the file.
+    /// Size of the file.
     pub size: u64,
-    /// Identity of the code that protects it as it is now; nothing if nothing does.
+    /// Code of its current redundancy; none without.
     pub code: Option<String>,
     /// Targets of its data columns.
     pub data: Vec<String>,
-    /// Data columns that are gone or unverified.
+    /// Number of data columns that are lost or unverified.
     pub data_gone: usize,
     /// Targets of its redundancy columns.
     pub redundancy: Vec<String>,
-    /// Redundancy columns that the code has and that are nowhere.
+    /// Number of missing redundancy columns.
     pub redundancy_gone: usize,
-    /// Bytes of its longest column.
+    /// Length of its longest column.
     pub column_bytes: u64,
 }
 
 impl FileLayout {
-    /// Columns that can still be lost; nothing if too many are gone.
+    /// Number of columns that may still be lost; none if too many are lost.
     pub fn tolerated(&self) -> Option<usize> {
         self.redundancy.len().checked_sub(self.data_gone)
     }
 }
 
-/// Visits every file of a pool with where its columns are, told from stubs and headers; content is not read.
+/// Visits every file of a pool with its layout, from stubs and headers without reading content.
 ///
 /// # Errors
-/// The namespace cannot be read. A file whose stub or redundancy cannot be read is given to `visit`.
+/// The namespace cannot be read. Errors of single files are passed to `visit`.
 pub fn each_layout(
     pool: &Pool,
     coders: &Coders,
     visit: &mut dyn FnMut(Vec<u8>, Result<FileLayout, FileError>),
 ) -> Result<(), PoolError> {
-    let places = Places::of(pool);
+    let target_states = TargetStates::of(pool);
     each_file(pool, &mut |path, stub| {
         let stub = match stub {
             Ok(stub) => stub,
@@ -53,10 +53,10 @@ pub fn each_layout(
             .map(|(column, target)| (target, stub.object_bytes(column, stub.size)))
             .filter(|(_, bytes)| *bytes > 0)
             .collect();
-        let there = |target: &str| places.state(target).counts();
+        let there = |target: &str| target_states.state(target).has_valid_content();
         let data: Vec<String> =
             filled.iter().filter(|(target, _)| there(target)).map(|(target, _)| (*target).clone()).collect();
-        let protecting = match parts(pool, coders, &places, &path, &stub) {
+        let protecting = match parts(pool, coders, &target_states, &path, &stub) {
             Ok(found) => found.current,
             Err(error) => return visit(path, Err(error.into())),
         };

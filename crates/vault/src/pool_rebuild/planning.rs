@@ -1,7 +1,7 @@
-//! What is to be done, told by stubs and headers.
+//! Planning of a rebuild, from stubs and headers.
 
-use super::survey::{Places, Standing, each_file, parts, survey};
-use super::{Options, RebuildError};
+use super::survey::{FileHealth, TargetStates, each_file, parts, survey};
+use super::{RebuildError, RebuildOptions};
 use crate::catalogue::{CatalogueError, Entry};
 use crate::format::FileId;
 use crate::run::{Progress, RunContext};
@@ -12,42 +12,42 @@ use crate::vault::Vault;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-/// A file to be put in order.
+/// A file to be rebuilt.
 #[derive(Debug, Clone)]
-pub struct Item {
-    /// Which one.
+pub struct PlannedFile {
+    /// Path.
     pub path: Vec<u8>,
-    /// The same for all names of a file.
+    /// Identity; the same for all names of a file.
     pub id: FileId,
-    /// How it stands.
-    pub standing: Standing,
-    /// Blocks of a stripe that can be had beyond those that are needed.
+    /// Health.
+    pub health: FileHealth,
+    /// Blocks of a stripe that may still be lost.
     pub spare: i64,
-    /// Bytes to write or verify; those of a file with several names count at one of them.
+    /// Bytes to write or verify; those of a file with several names count once.
     pub bytes: u64,
-    /// Targets that it misses or leaves.
+    /// Targets whose columns are lost or being drained.
     pub targets: Vec<String>,
-    /// It has no redundancy, and its data is there: it is protected with this code.
+    /// Code to encode it with, if it has no redundancy and its data is complete.
     pub code: Option<String>,
 }
 
-/// What is to be done.
+/// Plan of a rebuild.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Targets that are gone.
+    /// Lost targets.
     pub gone: Vec<String>,
-    /// Targets that are to be emptied.
+    /// Retired targets.
     pub retired: Vec<String>,
-    /// Targets that came back, or are to be looked at, and have to be verified.
+    /// Targets to be verified: returned, or named by the user.
     pub returned: Vec<String>,
-    /// Files to put in order, the most exposed first. Names of one file follow each other; what one of them can bring back, the next
-    /// ones find.
-    pub files: Vec<Item>,
-    /// Files that are lost under all of their names by where their parts were, with the targets that they miss.
-    pub lost: Vec<Item>,
-    /// Files whose stubs cannot be read, and why.
+    /// Files to rebuild, the most exposed first. Names of one file follow each other; data restored under one name is
+    /// available to the next.
+    pub files: Vec<PlannedFile>,
+    /// Files that are lost under all their names by the survey, with the targets they miss.
+    pub lost: Vec<PlannedFile>,
+    /// Files with unreadable stubs, with the error.
     pub unreadable: Vec<(Vec<u8>, String)>,
-    /// Files that were looked at.
+    /// Number of files surveyed.
     pub examined: u64,
 }
 
@@ -57,8 +57,8 @@ impl Plan {
         self.files.iter().map(|item| item.bytes).sum()
     }
 
-    /// Tells of both plans together, where this one came after `first`.
-    pub(super) fn follow(&mut self, first: Plan) {
+    /// Merges both plans, of which `first` was executed before.
+    pub(super) fn append_to(&mut self, first: Plan) {
         let planned: HashSet<&Vec<u8>> = first.files.iter().map(|item| &item.path).collect();
         self.files.retain(|item| !planned.contains(&item.path));
         drop(planned);
@@ -66,9 +66,9 @@ impl Plan {
         self.returned = first.returned;
     }
 
-    /// Sorts files by what they can still lose, and has names of one file follow each other. The one that can bring back most comes first:
-    /// then those are not lost either whose own redundancy does not suffice.
-    fn bring_names_together(&mut self) {
+    /// Sorts files by risk, with the names of one file next to each other. The name with the most redundancy comes
+    /// first: it may restore data that the others' redundancy cannot.
+    fn order_by_risk(&mut self) {
         let saved: HashSet<FileId> = self.files.iter().map(|item| item.id).collect();
         self.files.extend(self.lost.extract_if(.., |item| saved.contains(&item.id)));
         let mut names: HashMap<FileId, Vec<(i64, &[u8])>> = HashMap::new();
@@ -86,9 +86,9 @@ impl Plan {
     }
 }
 
-/// Where a file is in the order of work; those with several names are at the place of the most exposed one.
+/// Sort key of a file; files with several names rank with the most exposed name.
 fn rank<'a>(
-    item: &'a Item,
+    item: &'a PlannedFile,
     several: &'a HashMap<FileId, (i64, Vec<u8>)>,
 ) -> ((i64, &'a [u8]), Reverse<i64>, &'a [u8]) {
     let own = (item.spare, item.path.as_slice());
@@ -99,13 +99,14 @@ fn rank<'a>(
 pub(super) fn make_plan(
     vault: &Vault,
     pool: &Pool,
-    options: &Options,
+    options: &RebuildOptions,
     context: RunContext<'_>,
 ) -> Result<Plan, RebuildError> {
     (context.progress)(Progress::Step("looking where files are", None));
-    let places = Places::of(pool);
+    let target_states = TargetStates::of(pool);
     let chosen = |name: &String| options.targets.is_empty() || options.targets.contains(name);
-    let of = |state: TargetState| places.in_state(state).into_iter().filter(chosen).collect::<Vec<_>>();
+    let of =
+        |state: TargetState| target_states.in_state(state).into_iter().filter(chosen).collect::<Vec<_>>();
     let mut plan = Plan {
         gone: of(TargetState::Offline),
         retired: of(TargetState::Retired),
@@ -120,59 +121,60 @@ pub(super) fn make_plan(
             Ok(stub) => stub,
             Err(error) => return plan.unreadable.push((path, error.to_string())),
         };
-        let found = match survey(pool, &vault.coders, &places, &path, &stub) {
+        let found = match survey(pool, &vault.coders, &target_states, &path, &stub) {
             Ok(found) => found,
             Err(error) => return plan.unreadable.push((path, error.to_string())),
         };
         let mut code = None;
-        let bare = matches!(found.standing, Standing::Pending | Standing::Leaving) && found.spare == 0;
-        if bare || found.standing == Standing::Lost {
-            match stripped(vault, pool, &places, &path, &stub) {
+        let unprotected =
+            matches!(found.health, FileHealth::Pending | FileHealth::Draining) && found.spare == 0;
+        if unprotected || found.health == FileHealth::Lost {
+            match code_for_unprotected(vault, pool, &target_states, &path, &stub) {
                 Ok(was) => code = was,
                 Err(error) => failed = Some(error),
             }
         }
-        // A column that was left out when the file was protected misses no target that has a name.
-        let misses_any = options.targets.is_empty() && found.standing == Standing::Degraded;
+        // A column that was left out during encoding has no target that could be chosen.
+        let misses_any = options.targets.is_empty() && found.health == FileHealth::Degraded;
         let misses = misses_any || found.targets.iter().any(chosen);
-        let ours = misses || found.leftover || (bare && code.is_some());
+        let ours = misses || found.has_stale_parts || (unprotected && code.is_some());
         let another = stub.names > 0 && !names.insert(stub.id);
-        let item = Item {
+        let item = PlannedFile {
             path,
             id: stub.id,
-            standing: found.standing,
+            health: found.health,
             spare: found.spare,
             bytes: if another { 0 } else { found.bytes },
             targets: found.targets,
             code,
         };
-        match found.standing {
+        match found.health {
             _ if !ours => {}
-            Standing::Lost => plan.lost.push(item),
+            FileHealth::Lost => plan.lost.push(item),
             _ if item.code.is_some() => plan.files.push(item),
-            Standing::Degraded | Standing::Leaving => plan.files.push(item),
-            Standing::Whole | Standing::Pending if found.leftover => plan.files.push(item),
+            FileHealth::Degraded | FileHealth::Draining => plan.files.push(item),
+            FileHealth::Whole | FileHealth::Pending if found.has_stale_parts => plan.files.push(item),
             _ => {}
         }
     })?;
     if let Some(error) = failed {
         return Err(error.into());
     }
-    plan.bring_names_together();
+    plan.order_by_risk();
     Ok(plan)
 }
 
-/// The code for a file that has no redundancy: the one that it had, or the one that the policy gives it. A catalogue that went with a target
-/// does not know the file, so the namespace decides which files there are. Redundancy of an earlier version is replaced by `protect`, where
-/// guards can hold that.
-fn stripped(
+/// Code for a file without redundancy: its previous one, or that of the policy. A catalogue lost with a target does not
+/// know the file, so the namespace decides which files exist. Redundancy of an earlier version is replaced by
+/// `protect`, which respects guards.
+fn code_for_unprotected(
     vault: &Vault,
     pool: &Pool,
-    places: &Places,
+    target_states: &TargetStates,
     path: &[u8],
     stub: &Stub,
 ) -> Result<Option<String>, CatalogueError> {
-    let Ok(found) = parts(pool, &vault.coders, places, path, stub) else { return Ok(None) };
+    let Ok(found) = parts(pool, &vault.coders, target_states, path, stub) else { return Ok(None) };
     if !found.current.is_empty() {
         return Ok(None);
     }

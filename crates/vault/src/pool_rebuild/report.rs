@@ -1,79 +1,79 @@
-//! What a run did, in one round or two.
+//! Report of a rebuild, over one or two rounds.
 
 use super::{FileError, Plan};
 use crate::format::FileId;
 use crate::storage::pool::HealReport;
 use std::collections::BTreeSet;
 
-/// What a run did.
+/// Report of a rebuild.
 #[derive(Debug, Default)]
-pub struct Report {
-    /// What was to be done.
+pub struct RebuildReport {
+    /// The plan.
     pub plan: Plan,
-    /// Files that were put in order, wholly or as far as there was room.
+    /// Files rebuilt, completely or as far as there was space.
     pub files: u64,
-    /// Columns of data that were made or moved.
+    /// Data columns reconstructed or moved.
     pub data: u64,
-    /// Columns of redundancy that were made or moved.
+    /// Redundancy columns reconstructed or moved.
     pub redundancy: u64,
-    /// Bytes that were written.
+    /// Bytes written.
     pub bytes: u64,
-    /// Columns that were found right on targets that came back.
+    /// Columns on returned targets that were valid.
     pub verified: u64,
-    /// Blocks that were made from others.
+    /// Blocks reconstructed.
     pub reconstructed: u64,
-    /// Blocks of sources that were not what was protected; a scrub says more.
+    /// Corrupt source blocks; a scrub reports details.
     pub wrong: u64,
-    /// Files on targets that came back which were made anew elsewhere, and are removed.
+    /// Files removed from returned targets because they were reconstructed elsewhere.
     pub removed: u64,
-    /// Files with columns that found no place in a domain of their own, and how many.
+    /// Files with columns for which no target in a separate failure domain was found, with their number.
     pub unplaced: Vec<(Vec<u8>, usize)>,
-    /// Files with columns that stay on a target which is to be emptied, because they found no other place, and how many.
+    /// Files with columns that stay on a retired target for lack of another target, with their number.
     pub unmoved: Vec<(Vec<u8>, usize)>,
-    /// Files that could not be put in order, and why; those that are lost first.
+    /// Files that could not be rebuilt, with the error; lost files first.
     pub failed: Vec<(Vec<u8>, FileError)>,
-    /// Targets that came back and have something that may still be needed: what was made anew in its place is damaged.
-    pub unsettled: BTreeSet<String>,
-    /// Targets that are in service again.
-    pub taken_back: Vec<String>,
-    /// What was left over from runs that did not come to their end.
+    /// Returned targets with content that may still be needed, because what was reconstructed in its place is damaged.
+    pub unverified: BTreeSet<String>,
+    /// Targets that returned to service.
+    pub reinstated: Vec<String>,
+    /// Unreferenced files of interrupted runs that were removed.
     pub swept: u64,
-    /// What was done to the namespace.
+    /// Changes of the namespace by healing.
     pub healed: HealReport,
-    /// It was stopped before its end.
+    /// The run was stopped.
     pub stopped: bool,
-    /// Names that were gone when it was their turn.
+    /// Paths that no longer existed when they were processed.
     pub(super) vanished: Vec<(Vec<u8>, FileId)>,
-    /// Files that found room for a part of their columns before targets were taken back.
+    /// Files that were partly placed before targets returned to service.
     placed_in_part: BTreeSet<Vec<u8>>,
 }
 
-impl Report {
-    /// Whether everything is as it should be.
+impl RebuildReport {
+    /// True if nothing is left to do.
     pub fn is_whole(&self) -> bool {
         self.plan.lost.is_empty()
             && self.plan.unreadable.is_empty()
             && self.failed.is_empty()
             && self.unplaced.is_empty()
             && self.unmoved.is_empty()
-            && self.unsettled.is_empty()
+            && self.unverified.is_empty()
             && self.healed.failed.is_empty()
             && !self.stopped
     }
 
-    /// Whether files are lost.
+    /// True if files are lost.
     pub fn has_losses(&self) -> bool {
         !self.plan.lost.is_empty() || self.failed.iter().any(|(_, error)| error.is_loss())
     }
 
-    /// Whether targets were taken back that may have room for what found no place before.
-    pub(super) fn has_new_room(&self) -> bool {
+    /// True if targets returned to service that may have space for unplaced columns.
+    pub(super) fn can_place_more(&self) -> bool {
         let displaced = !self.unplaced.is_empty() || !self.unmoved.is_empty();
-        !self.stopped && !self.taken_back.is_empty() && displaced
+        !self.stopped && !self.reinstated.is_empty() && displaced
     }
 
-    /// Takes another plan, which counts for what was left undone of the files in it, and gives the one that was carried out.
-    pub(super) fn begin_again(&mut self, plan: Plan) -> Plan {
+    /// Starts the second round with another plan, which replaces the results of its files. Returns the executed plan.
+    pub(super) fn start_second_round(&mut self, plan: Plan) -> Plan {
         let planned: BTreeSet<&Vec<u8>> =
             plan.files.iter().chain(&plan.lost).map(|item| &item.path).collect();
         self.failed.retain(|(path, _)| !planned.contains(path));
@@ -85,7 +85,7 @@ impl Report {
         std::mem::replace(&mut self.plan, plan)
     }
 
-    /// Whether a file was counted already.
+    /// True if a file was counted in the first round.
     pub(super) fn was_placed_in_part(&self, path: &[u8]) -> bool {
         self.placed_in_part.contains(path)
     }

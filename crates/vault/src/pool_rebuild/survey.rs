@@ -1,38 +1,38 @@
-//! Where files are, and what that is worth: told from stubs and headers alone, without reading content.
+//! Survey: where the columns of files are and which redundancy is left, from stubs and headers without reading content.
 
 use crate::coder::Coders;
 use crate::examine::belonging;
-use crate::redundancy::{Part, PartPath, Unknown};
+use crate::redundancy::{InconclusivePart, Part, PartPath};
 use crate::storage::TargetState;
 use crate::storage::pool::stub::Stub;
 use crate::storage::pool::{Pool, PoolError};
 use crate::tree::Tree;
 use std::collections::BTreeMap;
 
-/// The targets of a pool, as they are worth now.
+/// States of the targets of a pool.
 #[derive(Debug, Clone)]
-pub struct Places {
+pub struct TargetStates {
     targets: BTreeMap<String, (TargetState, Option<Tree>)>,
 }
 
-impl Places {
-    /// As the pool is now.
-    pub fn of(pool: &Pool) -> Places {
+impl TargetStates {
+    /// Present states.
+    pub fn of(pool: &Pool) -> TargetStates {
         let targets = pool.target_states().into_iter().map(|(name, state, tree)| (name, (state, tree)));
-        Places { targets: targets.collect() }
+        TargetStates { targets: targets.collect() }
     }
 
-    /// The state of a target; one that the pool does not know is gone.
+    /// State of a target; an unknown target counts as offline.
     pub fn state(&self, name: &str) -> TargetState {
         self.targets.get(name).map_or(TargetState::Offline, |(state, _)| *state)
     }
 
-    /// Names of targets in a state.
+    /// Names of the targets in a state.
     pub fn in_state(&self, wanted: TargetState) -> Vec<String> {
         self.targets.iter().filter(|(_, (state, _))| *state == wanted).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Whether some target is not in service.
+    /// True if a target is not in service.
     pub fn is_anything_wrong(&self) -> bool {
         self.targets.values().any(|(state, _)| *state != TargetState::Online)
     }
@@ -42,68 +42,68 @@ impl Places {
     }
 }
 
-/// How a file stands by where its parts are. Content is not looked at.
+/// Health of a file by the targets of its columns. Content is not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Standing {
+pub enum FileHealth {
     /// All columns are on targets in service.
     Whole,
-    /// It has no redundancy for what it is now; its data is there.
+    /// It has no redundancy of its present version; its data is complete.
     Pending,
-    /// All columns are there, some on targets that are to be emptied.
-    Leaving,
-    /// Columns are gone, and can be made anew.
+    /// All columns exist, some on retired targets.
+    Draining,
+    /// Columns are lost and can be reconstructed.
     Degraded,
-    /// Too many are gone.
+    /// Too many columns are lost.
     Lost,
 }
 
-/// Where the parts of one file are.
+/// Survey of one file.
 #[derive(Debug)]
 pub struct Survey {
-    /// How it stands.
-    pub standing: Standing,
-    /// Blocks of a stripe that can be had beyond those that are needed; negative if it is lost.
+    /// Health.
+    pub health: FileHealth,
+    /// Blocks of a stripe that may still be lost; negative if the file is lost.
     pub spare: i64,
-    /// Data columns, with bytes, that are gone or unverified.
+    /// Data columns with bytes that are lost or unverified.
     pub data_gone: usize,
-    /// Redundancy columns that are gone, unverified or never found a place.
+    /// Redundancy columns that are lost, unverified or unplaced.
     pub redundancy_gone: usize,
-    /// Bytes that have to be written, or verified, to put it in order.
+    /// Bytes to be written or verified.
     pub bytes: u64,
-    /// Targets that it misses, or that are to be emptied of it.
+    /// Targets whose columns are lost, or that are being drained.
     pub targets: Vec<String>,
-    /// Something on a target that came back was made anew elsewhere.
-    pub leftover: bool,
+    /// A returned target has columns that were reconstructed elsewhere.
+    pub has_stale_parts: bool,
 }
 
-/// Looks where a file is.
+/// Surveys a file.
 ///
 /// # Errors
-/// It is not known what some of its redundancy is.
+/// Some of its redundancy cannot be identified.
 pub fn survey(
     pool: &Pool,
     coders: &Coders,
-    places: &Places,
+    target_states: &TargetStates,
     path: &[u8],
     stub: &Stub,
-) -> Result<Survey, Unknown> {
+) -> Result<Survey, InconclusivePart> {
     let mut survey = Survey {
-        standing: Standing::Whole,
+        health: FileHealth::Whole,
         spare: 0,
         data_gone: 0,
         redundancy_gone: 0,
         bytes: 0,
         targets: Vec::new(),
-        leftover: false,
+        has_stale_parts: false,
     };
-    let (mut unreachable, mut leaving) = (0, false);
+    let (mut unreachable, mut draining) = (0, false);
     for (column, target) in stub.targets.iter().enumerate() {
         let bytes = stub.object_bytes(column, stub.size);
-        let state = places.state(target);
-        // Columns without bytes go where they like, but the stub is to name no target that goes away.
+        let state = target_states.state(target);
+        // Columns without bytes need no space, but the stub must not refer to a target that is being drained.
         if bytes == 0 && state == TargetState::Retired {
-            leaving = true;
+            draining = true;
             survey.targets.push(target.clone());
         }
         if bytes == 0 || state == TargetState::Online {
@@ -112,7 +112,7 @@ pub fn survey(
         survey.targets.push(target.clone());
         survey.bytes += bytes;
         match state {
-            TargetState::Retired => leaving = true,
+            TargetState::Retired => draining = true,
             TargetState::Returned => survey.data_gone += 1,
             _ => {
                 survey.data_gone += 1;
@@ -120,26 +120,26 @@ pub fn survey(
             }
         }
     }
-    let Parts { current: parts, others, broken } = parts(pool, coders, places, path, stub)?;
+    let RedundancyParts { current: parts, others, broken } = parts(pool, coders, target_states, path, stub)?;
     let Some(header) = parts.first().map(|(_, part)| &part.header) else {
-        survey.leftover = !others.is_empty();
+        survey.has_stale_parts = !others.is_empty();
         survey.spare = -unreachable;
-        survey.standing = match (unreachable, survey.data_gone, leaving) {
-            (0, 0, false) => Standing::Pending,
-            (0, 0, true) => Standing::Leaving,
-            (0, ..) => Standing::Degraded,
-            _ => Standing::Lost,
+        survey.health = match (unreachable, survey.data_gone, draining) {
+            (0, 0, false) => FileHealth::Pending,
+            (0, 0, true) => FileHealth::Draining,
+            (0, ..) => FileHealth::Degraded,
+            _ => FileHealth::Lost,
         };
         return Ok(survey);
     };
     let m = header.code.m();
     let mut held = vec![TargetState::Offline; m];
     for (target, part) in &parts {
-        let state = places.state(target);
+        let state = target_states.state(target);
         for column in part.columns() {
             held[column] = state;
         }
-        leaving |= state == TargetState::Retired;
+        draining |= state == TargetState::Retired;
     }
     let file = parts.first().map_or(0, |(_, part)| part.records.file());
     for (column, state) in held.iter().enumerate() {
@@ -150,7 +150,7 @@ pub fn survey(
         let location = parts.iter().find(|(_, part)| part.columns().contains(&column));
         match location {
             Some((target, _)) => survey.targets.push(target.clone()),
-            // Where it was when it was protected.
+            // Its target at the time of encoding.
             None => survey.targets.extend(
                 header
                     .targets
@@ -159,26 +159,26 @@ pub fn survey(
                     .filter(|it| !it.is_empty()),
             ),
         }
-        survey.redundancy_gone += usize::from(!state.counts());
+        survey.redundancy_gone += usize::from(!state.has_valid_content());
     }
     let reachable = held.iter().filter(|state| **state != TargetState::Offline).count() as i64;
     survey.spare = reachable - unreachable;
-    let returned = places.in_state(TargetState::Returned);
+    let returned = target_states.in_state(TargetState::Returned);
     let has_leftover = |target: &String| {
         let other = others.iter().any(|(name, _)| name == target);
-        let tree = places.tree(target);
+        let tree = target_states.tree(target);
         other
             || tree
                 .is_some_and(|tree| pool.stale_columns(tree, target, stub).map_or(true, |it| !it.is_empty()))
     };
-    let complete = held.iter().all(|state| state.counts());
-    survey.leftover =
+    let complete = held.iter().all(|state| state.has_valid_content());
+    survey.has_stale_parts =
         returned.iter().any(has_leftover) || (complete && !(others.is_empty() && broken.is_empty()));
-    survey.standing = match () {
-        () if survey.spare < 0 => Standing::Lost,
-        () if survey.data_gone + survey.redundancy_gone > 0 => Standing::Degraded,
-        () if leaving => Standing::Leaving,
-        () => Standing::Whole,
+    survey.health = match () {
+        () if survey.spare < 0 => FileHealth::Lost,
+        () if survey.data_gone + survey.redundancy_gone > 0 => FileHealth::Degraded,
+        () if draining => FileHealth::Draining,
+        () => FileHealth::Whole,
     };
     survey.targets.sort();
     survey.targets.dedup();
@@ -189,42 +189,42 @@ fn lossy(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
-/// The redundancy files of a file, each with the target that it is on.
-pub(super) struct Parts {
-    /// Those that protect the file as it is now, each column once.
+/// Redundancy files of a file, each with its target.
+pub(super) struct RedundancyParts {
+    /// Redundancy of the present version, each column once.
     pub(super) current: Vec<(String, Part)>,
-    /// Those of earlier versions of it, and such as are there twice.
+    /// Redundancy of earlier versions, and duplicates.
     pub(super) others: Vec<(String, Part)>,
-    /// Those without a readable header.
+    /// Redundancy files without a valid header.
     pub(super) broken: Vec<(String, PartPath)>,
 }
 
-/// Looks for the redundancy files of a file.
+/// Finds the redundancy files of a file.
 ///
 /// # Errors
-/// It is not known what some of them are.
+/// Some of them cannot be identified.
 pub(super) fn parts(
     pool: &Pool,
     coders: &Coders,
-    places: &Places,
+    target_states: &TargetStates,
     path: &[u8],
     stub: &Stub,
-) -> Result<Parts, Unknown> {
+) -> Result<RedundancyParts, InconclusivePart> {
     let (mut found, mut broken) = (Vec::new(), Vec::new());
     let mut locations = pool.redundancy_locations_of(path, stub);
-    // Those in service first: of a column that is there twice, the first one counts.
+    // Targets in service first: of duplicate columns the first one is used.
     locations.sort_by_key(|location| {
-        let state = places.state(&lossy(&location.target));
+        let state = target_states.state(&lossy(&location.target));
         (state == TargetState::Returned, state != TargetState::Online)
     });
     for location in locations {
         match location.place.open(coders) {
             Ok(Some(part)) if location.owns(&part.header) => found.push((lossy(&location.target), part)),
-            Err(error) if error.is_unknown() => {
+            Err(error) if error.is_inconclusive() => {
                 let path = location.place.tree.shown(&location.place.path);
-                return Err(Unknown { path, source: Box::new(error) });
+                return Err(InconclusivePart { path, source: Box::new(error) });
             }
-            Err(error) if error.is_beyond_use() => broken.push((lossy(&location.target), location.place)),
+            Err(error) if error.is_unusable() => broken.push((lossy(&location.target), location.place)),
             _ => {}
         }
     }
@@ -242,10 +242,10 @@ pub(super) fn parts(
     };
     others.extend(ours.extract_if(.., |part| !fits(part)));
     let named = |parts: Vec<Part>| parts.into_iter().map(|part| (name(&part), part)).collect();
-    Ok(Parts { current: named(ours), others: named(others), broken })
+    Ok(RedundancyParts { current: named(ours), others: named(others), broken })
 }
 
-/// Visits every file of a pool, with what it stands for or why that is not known.
+/// Visits every file of a pool, with its stub or the error.
 ///
 /// # Errors
 /// The namespace cannot be read.
@@ -256,33 +256,33 @@ pub fn each_file(
     pool.each_file(visit)
 }
 
-/// Files of a pool that are not whole, by where their parts are.
+/// Health of all files of a pool.
 #[derive(Debug, Default)]
-pub struct Overview {
-    /// Files by standing.
-    pub files: BTreeMap<Standing, u64>,
-    /// Those that are degraded or lost, by name, as many as were asked for, with what they miss.
-    pub named: Vec<(Vec<u8>, Standing, Vec<String>)>,
-    /// Files whose stubs or redundancy cannot be read, and why.
+pub struct PoolOverview {
+    /// Number of files by health.
+    pub files: BTreeMap<FileHealth, u64>,
+    /// Degraded and lost files, up to a limit, with the targets they miss.
+    pub named: Vec<(Vec<u8>, FileHealth, Vec<String>)>,
+    /// Files with unreadable stubs or redundancy, with the error.
     pub unreadable: Vec<(Vec<u8>, String)>,
 }
 
-/// Looks where all files are; at most `names` are named.
+/// Surveys all files; names at most `names` of them.
 ///
 /// # Errors
 /// The namespace cannot be read.
-pub fn overview(pool: &Pool, coders: &Coders, names: usize) -> Result<Overview, PoolError> {
-    let places = Places::of(pool);
-    let mut overview = Overview::default();
+pub fn overview(pool: &Pool, coders: &Coders, names: usize) -> Result<PoolOverview, PoolError> {
+    let target_states = TargetStates::of(pool);
+    let mut overview = PoolOverview::default();
     each_file(pool, &mut |path, stub| match stub {
         Ok(stub) => {
-            let found = match survey(pool, coders, &places, &path, &stub) {
+            let found = match survey(pool, coders, &target_states, &path, &stub) {
                 Ok(found) => found,
                 Err(error) => return overview.unreadable.push((path, error.to_string())),
             };
-            *overview.files.entry(found.standing).or_default() += 1;
-            if found.standing >= Standing::Degraded && overview.named.len() < names {
-                overview.named.push((path, found.standing, found.targets));
+            *overview.files.entry(found.health).or_default() += 1;
+            if found.health >= FileHealth::Degraded && overview.named.len() < names {
+                overview.named.push((path, found.health, found.targets));
             }
         }
         Err(error) => overview.unreadable.push((path, error.to_string())),

@@ -1,9 +1,9 @@
-//! A redundancy file that appears whole or not at all.
+//! Drafts: redundancy files that appear complete or not at all.
 
-use super::fence::{Fence, Way, superseded};
+use super::fence::{Fence, NameChange, superseded};
 use super::{PartPath, STAGING, read_up_to};
 use crate::format::header::HEADER_UNIT;
-use crate::format::{Header, HeaderError, Records};
+use crate::format::{FileId, Header, HeaderError, Records};
 use crate::tree::{join, split};
 use crate::world::unique_id;
 use gabion_platform::lock::Lockable;
@@ -11,45 +11,45 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 
-/// Only who runs us reads redundancy: it has parts of the data in it, whoever may read those.
+/// Readable for the owner only: redundancy contains parts of the data, which may have other permissions.
 pub const FILE_MODE: u32 = 0o600;
 
-/// For directories of the repository, whose names are those of the data.
+/// Directories of the repository show the names of the data.
 pub const DIRECTORY_MODE: u32 = 0o700;
 
-/// Files up to this length are written at once.
+/// Files up to this length are written with one system call.
 const SMALL_BYTES: u64 = 64 << 10;
 
-/// Ends the names of drafts.
+/// Suffix of drafts.
 pub const SUFFIX: &[u8] = b".draft";
 
-/// A new redundancy file under a temporary name. Dropped, it is gone.
+/// A new redundancy file under a temporary name; removed when dropped.
 #[derive(Debug)]
 pub struct Draft {
     place: PartPath,
     temporary: Option<Vec<u8>>,
     file: Lockable,
-    /// What it may replace.
+    /// The file that it may replace.
     fence: Fence,
-    /// The content of a small file, until it is complete: one system call writes all of it.
+    /// Content of a small file, collected for one system call.
     held: Option<Mutex<Vec<u8>>>,
 }
 
 impl Draft {
-    /// A draft of what will be at `place`.
+    /// Creates a draft for `place`.
     ///
     /// # Errors
     /// I/O errors.
     pub fn new(place: PartPath) -> io::Result<Draft> {
-        let name: String = unique_id()?.iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = FileId(unique_id()?).to_string();
         let temporary = join(STAGING, &[name.as_bytes(), SUFFIX].concat());
-        // Whoever clears away what crashes left behind sees that this one is alive.
+        // The lock shows a cleanup that this draft is in use.
         let file = Lockable::exclusive(place.tree.create(&temporary, FILE_MODE)?)?;
         let fence = Fence::new(&place);
         Ok(Draft { place, temporary: Some(temporary), file, fence, held: None })
     }
 
-    /// A draft of a file of so many bytes; [`write_headers`](Draft::write_headers) completes it.
+    /// Creates a draft of known length, completed by [`write_headers`](Draft::write_headers).
     ///
     /// # Errors
     /// I/O errors.
@@ -59,7 +59,7 @@ impl Draft {
         Ok(draft)
     }
 
-    /// Where it will be.
+    /// Path of the finished file.
     pub fn place(&self) -> &PartPath {
         &self.place
     }
@@ -80,10 +80,10 @@ impl Draft {
         self.file.write_all_at(bytes, offset)
     }
 
-    /// Writes both headers; `header_bytes` is what was assumed when records were written.
+    /// Writes both headers; `header_bytes` is the length that was assumed for the records.
     ///
     /// # Errors
-    /// I/O errors; a header that does not fit is one of `InvalidInput`.
+    /// I/O errors; `InvalidInput` for a header that does not fit.
     pub fn write_headers(&self, header: &Header, header_bytes: usize) -> io::Result<()> {
         let bytes = header.encode(header_bytes).map_err(invalid)?;
         if bytes.len() != header_bytes {
@@ -97,7 +97,7 @@ impl Draft {
         }
     }
 
-    /// A file that is small enough to be written at once: headers and records.
+    /// Writes a small file at once: headers and records.
     ///
     /// # Errors
     /// I/O errors.
@@ -113,17 +113,17 @@ impl Draft {
         self.file.sync_all()
     }
 
-    /// Puts it in place of what was there when it was begun. The content must be durable before; the name becomes so when whoever
-    /// publishes many syncs all of them.
+    /// Moves the draft into place, replacing the file that was there when it was created. The content must be durable
+    /// before; a caller that publishes many drafts syncs the directories for all of them.
     ///
     /// # Errors
-    /// Another process has put a file there since; what the operating system says.
+    /// Another process has replaced the file since; I/O errors.
     pub fn publish(mut self) -> io::Result<()> {
         self.put_in_place().map(drop)
     }
 
-    /// Puts it in place of what is there, and makes the name durable, with those of directories that were made for it: what it
-    /// replaces elsewhere may be removed then.
+    /// Moves the draft into place, and syncs all directories involved, so that the caller may then remove what it
+    /// replaces elsewhere.
     ///
     /// # Errors
     /// I/O errors.
@@ -136,23 +136,25 @@ impl Draft {
         }
     }
 
-    /// Says whether directories had to be made. What failed can be tried again; done twice, nothing happens.
+    /// Returns whether directories had to be created. May be repeated after a failure; repeating a success does
+    /// nothing.
     pub(crate) fn put_in_place(&mut self) -> io::Result<bool> {
         let Some(temporary) = self.temporary.take() else { return Ok(false) };
         let PartPath { tree, path } = &self.place;
-        // Nothing is replaced. Whatever is in the way of it (a file, no directory, a file system that cannot) is seen to below.
-        if self.fence.saw_nothing() && tree.rename_new(&temporary, path).is_ok() {
+        // Creates a name without replacing anything. Obstacles (a file, a missing directory, a file system without
+        // support) are handled below.
+        if self.fence.was_absent() && tree.rename_new(&temporary, path).is_ok() {
             return Ok(false);
         }
         if let Err(later) = refuse_later(&self.place) {
             self.temporary = Some(temporary);
             return Err(later);
         }
-        let rename = |way: Way| match way {
-            Way::Replacing => tree.rename(&temporary, path),
-            Way::New => match tree.rename_new(&temporary, path) {
+        let rename = |way: NameChange| match way {
+            NameChange::Replace => tree.rename(&temporary, path),
+            NameChange::Create => match tree.rename_new(&temporary, path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(superseded()),
-                // Not all file systems can.
+                // Not supported by all file systems.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => tree.rename(&temporary, path),
                 renamed => renamed,
             },
@@ -170,9 +172,9 @@ impl Draft {
     }
 }
 
-/// Redundancy that a later program wrote is never overwritten, whatever this one thinks of it.
+/// Redundancy of a later version of the program is never overwritten.
 fn refuse_later(place: &PartPath) -> io::Result<()> {
-    // What is no file, or cannot be read, is a matter for those who decided to replace it.
+    // Obstacles and unreadable files are up to the caller that decided to replace them.
     let Ok(file) = place.tree.read(&place.path) else { return Ok(()) };
     let mut head = vec![0; HEADER_UNIT];
     let got = read_up_to(&file, &mut head, 0)?;
@@ -197,7 +199,7 @@ fn invalid(error: HeaderError) -> io::Error {
 impl Drop for Draft {
     fn drop(&mut self) {
         if let Some(temporary) = self.temporary.take() {
-            // It has no readers; what stays is cleared away when the vault is opened next.
+            // A reader cannot have it; a file that stays is removed when the vault is opened next.
             let _ = self.place.tree.remove(&temporary);
         }
     }

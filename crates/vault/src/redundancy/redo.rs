@@ -1,12 +1,12 @@
-//! Updates of a redundancy file in place.
+//! Redo log for in-place updates of a redundancy file.
 //!
-//! The writes are first collected in `staging/ID.COLUMN.redo`: magic, file id, the revision that they lead to, length of
-//! the path, path, number of writes, for each its offset, length and bytes, and BLAKE3 of all that. The file is synced and renamed to its name; from then on the
-//! update has happened. Then the writes are made, synced, and the file is removed. Making them twice does no harm;
-//! a redundancy file that has been replaced by a newer one since is left alone.
+//! The writes are first collected in `staging/ID.COLUMN.redo`: magic, file id, resulting revision, path length, path,
+//! number of writes, then offset, length and bytes of each, and BLAKE3 of everything before. The file is synced and
+//! renamed to its name, which commits the update. Then the writes are made and synced, and the file is removed.
+//! Repeating the writes is harmless; a redundancy file that was replaced by a newer one is left alone.
 //!
-//! An update that is damaged itself cannot be finished. It is renamed to `….redo-damaged` and kept as evidence, and the redundancy file is judged by
-//! its own checks like any other.
+//! A damaged redo file cannot be completed. It is renamed to `….redo-damaged` for inspection, and the redundancy file
+//! is verified like any other.
 
 use super::{PartPath, STAGING, read_up_to};
 use crate::format::header::MAX_HEADER;
@@ -19,29 +19,29 @@ use std::os::unix::fs::FileExt;
 
 const MAGIC: &[u8; 8] = b"\x89GABRO\r\n";
 
-/// Ends the names of updates that have happened.
+/// Suffix of committed updates.
 pub const SUFFIX: &[u8] = b".redo";
 
-/// Ends the names of updates that are being collected.
+/// Suffix of updates that are being collected.
 pub const UNFINISHED: &[u8] = b".redo-draft";
 
-/// Ends the names of updates that were damaged before they were finished.
+/// Suffix of damaged updates.
 pub const DAMAGED: &[u8] = b".redo-damaged";
 
-/// Most bytes of one update: it is in memory. Larger changes are made in several.
+/// Maximum size of one update, which is held in memory. Larger changes take several updates.
 pub const MAX_BYTES: usize = 64 << 20;
 
 fn name(id: FileId, first: usize, suffix: &[u8]) -> Vec<u8> {
     join(STAGING, &[format!("{id}.{first}").as_bytes(), suffix].concat())
 }
 
-/// Whether an update of this redundancy was begun and not finished.
-pub(super) fn left_over(place: &PartPath, header: &Header) -> io::Result<bool> {
+/// True if an update of this redundancy was committed and not completed.
+pub(super) fn is_pending(place: &PartPath, header: &Header) -> io::Result<bool> {
     Ok(place.tree.find(&name(header.id, header.first, SUFFIX))?.is_some())
 }
 
-/// Makes the writes in `file`, which the caller has for itself, so that after a crash all or none have happened. `header`
-/// is the one that the writes put there.
+/// Applies writes to `file`, which the caller has locked, so that a crash leaves all or none of them. `header` is the
+/// resulting header.
 ///
 /// # Errors
 /// I/O errors.
@@ -77,14 +77,14 @@ fn apply<'a>(file: &File, writes: impl Iterator<Item = (u64, &'a [u8])>) -> io::
     file.sync_all()
 }
 
-/// Finishes the update of the redundancy file `file` with this header that another process began; the caller has it for itself. Afterwards there is none: one
-/// that is damaged is set aside. The update knows its redundancy by id, since the file may have been renamed meanwhile.
+/// Completes an update of `file` that another process committed; the caller has the file locked. A damaged update is
+/// set aside. Updates refer to redundancy by id, since the file may have been renamed meanwhile.
 pub(super) fn finish(place: &PartPath, file: &File, header: &Header) -> io::Result<()> {
     let name = name(header.id, header.first, SUFFIX);
     match read(&place.tree, &name)? {
-        Found::None => Ok(()),
-        Found::Damaged => set_aside(&place.tree, &name),
-        Found::Update(update) => {
+        RedoState::None => Ok(()),
+        RedoState::Damaged => set_aside(&place.tree, &name),
+        RedoState::Update(update) => {
             if update.is_for(file)? {
                 apply(file, update.writes())?;
             }
@@ -93,7 +93,7 @@ pub(super) fn finish(place: &PartPath, file: &File, header: &Header) -> io::Resu
     }
 }
 
-/// Gives a damaged update a name under which it is not looked for again.
+/// Renames a damaged update so that it is not found again.
 fn set_aside(tree: &Tree, name: &[u8]) -> io::Result<()> {
     let stem = name.strip_suffix(SUFFIX).unwrap_or(name);
     tree.rename(name, &[stem, DAMAGED].concat())
@@ -114,7 +114,7 @@ impl Update {
         self.writes.iter().map(|(offset, range)| (*offset, &self.bytes[range.clone()]))
     }
 
-    /// Whether `file` is still what it was made for. A head that is torn was torn by this very update.
+    /// True if `file` is still the one that the update was made for. A torn header was torn by this update.
     fn is_for(&self, file: &File) -> io::Result<bool> {
         let mut head = vec![0; MAX_HEADER];
         let got = read_up_to(file, &mut head, 0)?;
@@ -124,7 +124,7 @@ impl Update {
         })
     }
 
-    /// Nothing if it is not what was written.
+    /// None for an invalid update.
     fn parse(name: Vec<u8>, bytes: Vec<u8>) -> Option<Update> {
         let end = bytes.len().checked_sub(32)?;
         if blake3::hash(&bytes[..end]).as_bytes() != &bytes[end..] || !bytes.starts_with(MAGIC) {
@@ -153,38 +153,39 @@ impl Update {
     }
 }
 
-/// What lies under the name of an update.
-enum Found {
+/// State of an update.
+enum RedoState {
     None,
-    /// Not what was written: it was whole when it got its name.
+    /// Invalid: it was complete when it got its name.
     Damaged,
     Update(Box<Update>),
 }
 
-fn read(tree: &Tree, name: &[u8]) -> io::Result<Found> {
-    let Some(file) = absent_is_none(tree.read(name))? else { return Ok(Found::None) };
+fn read(tree: &Tree, name: &[u8]) -> io::Result<RedoState> {
+    let Some(file) = absent_is_none(tree.read(name))? else { return Ok(RedoState::None) };
     let mut bytes = Vec::new();
     file.take(2 * MAX_BYTES as u64).read_to_end(&mut bytes)?;
-    Ok(Update::parse(name.to_vec(), bytes).map_or(Found::Damaged, |update| Found::Update(Box::new(update))))
+    Ok(Update::parse(name.to_vec(), bytes)
+        .map_or(RedoState::Damaged, |update| RedoState::Update(Box::new(update))))
 }
 
-/// All updates that were begun, and the names of those that are damaged.
+/// All committed updates, and the names of the damaged ones.
 fn pending(tree: &Tree) -> io::Result<(Vec<Update>, Vec<Vec<u8>>)> {
     let (mut updates, mut damaged) = (Vec::new(), Vec::new());
     let Some(directory) = absent_is_none(tree.directory(STAGING))? else { return Ok((updates, damaged)) };
     for (file, _) in directory.names()?.iter().filter(|(file, _)| file.ends_with(SUFFIX)) {
         let name = join(STAGING, file);
         match read(tree, &name)? {
-            Found::None => {}
-            Found::Damaged => damaged.push(name),
-            Found::Update(update) => updates.push(*update),
+            RedoState::None => {}
+            RedoState::Damaged => damaged.push(name),
+            RedoState::Update(update) => updates.push(*update),
         }
     }
     Ok((updates, damaged))
 }
 
-/// Finishes what was begun in a repository and removes what nobody will finish. Others may be at work. Gives how many updates
-/// were finished and how many drafts removed.
+/// Completes committed updates of a repository and removes abandoned drafts, while other processes may be working.
+/// Returns the number of updates completed and drafts removed.
 ///
 /// # Errors
 /// I/O errors.
@@ -194,7 +195,7 @@ pub fn recover(tree: &Tree) -> io::Result<(usize, usize)> {
     for update in &updates {
         if let Some(file) = absent_is_none(tree.write(&update.path))? {
             let file = Lockable::exclusive(file)?;
-            // Its file may be another one by now: removed, moved or made anew after the update.
+            // The file may be another one by now: removed, moved or recreated after the update.
             if tree.find(&update.name)?.is_some() && update.is_for(&file)? {
                 apply(&file, update.writes())?;
             }
@@ -215,7 +216,7 @@ pub fn recover(tree: &Tree) -> io::Result<(usize, usize)> {
     Ok((updates.len(), drafts))
 }
 
-/// Whether the writer of a draft is dead: the living have it locked.
+/// True if the writer of a draft is dead: a live writer holds a lock.
 fn is_abandoned(tree: &Tree, path: &[u8]) -> io::Result<bool> {
     let Some(file) = absent_is_none(tree.read(path))? else { return Ok(false) };
     Ok(Lockable::from(file).try_lock().is_ok())

@@ -1,4 +1,4 @@
-//! One whole version, whatever happens in between.
+//! Crash safety of redundancy files.
 
 use super::{Draft, PartPath, REDUNDANCY, STAGING, redo};
 use crate::coder::Coders;
@@ -7,20 +7,20 @@ use crate::geometry::{Geometry, Tail};
 use crate::tree::{Generation, Tree, join};
 use std::os::unix::fs::MetadataExt;
 
-struct Ground {
+struct Fixture {
     directory: tempfile::TempDir,
     tree: Tree,
     coders: Coders,
 }
 
-impl Ground {
-    fn new() -> Ground {
+impl Fixture {
+    fn new() -> Fixture {
         let directory = tempfile::tempdir().unwrap();
         let tree = Tree::open(directory.path()).unwrap();
         for top in [REDUNDANCY, STAGING] {
             tree.make_directories(top, 0o700).unwrap();
         }
-        Ground { directory, tree, coders: Coders::new().unwrap() }
+        Fixture { directory, tree, coders: Coders::new().unwrap() }
     }
 
     fn place(&self, path: &[u8]) -> PartPath {
@@ -63,87 +63,87 @@ impl Ground {
 
 #[test]
 fn a_draft_takes_the_place_of_what_is_there_or_is_gone() {
-    let ground = Ground::new();
-    ground.publish(b"a/b/file", 1);
-    let path = ground.directory.path().join("redundancy/a/b/file");
+    let fixture = Fixture::new();
+    fixture.publish(b"a/b/file", 1);
+    let path = fixture.directory.path().join("redundancy/a/b/file");
     let inode = std::fs::metadata(&path).unwrap().ino();
-    let draft = Draft::new(ground.place(b"a/b/file")).unwrap();
+    let draft = Draft::new(fixture.place(b"a/b/file")).unwrap();
     draft.write_whole(b"half").unwrap();
-    assert_eq!(ground.staged(), 1);
+    assert_eq!(fixture.staged(), 1);
     drop(draft);
-    assert_eq!((ground.staged(), std::fs::metadata(&path).unwrap().ino()), (0, inode));
-    ground.publish(b"a/b/file", 2);
+    assert_eq!((fixture.staged(), std::fs::metadata(&path).unwrap().ino()), (0, inode));
+    fixture.publish(b"a/b/file", 2);
     assert_ne!(std::fs::metadata(&path).unwrap().ino(), inode);
-    assert_eq!(ground.place(b"a/b/file").open(&ground.coders).unwrap().unwrap().header.revision, 2);
+    assert_eq!(fixture.place(b"a/b/file").open(&fixture.coders).unwrap().unwrap().header.revision, 2);
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
 }
 
-/// Of two that began with the same file, or with none, the one that comes second is refused: what it made may be older.
+/// Of two drafts that began with the same file, or with none, the later one is refused: its redundancy may be older.
 #[test]
 fn a_draft_replaces_only_what_was_there_when_it_was_begun() {
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     let begun = |path: &[u8], revision| {
-        let header = ground.header(revision);
-        let draft = Draft::new(ground.place(path)).unwrap();
+        let header = fixture.header(revision);
+        let draft = Draft::new(fixture.place(path)).unwrap();
         draft.write_headers(&header, header.encode(0).unwrap().len()).unwrap();
         draft
     };
-    let revision = |path: &[u8]| ground.place(path).open(&ground.coders).unwrap().unwrap().header.revision;
-    ground.publish(b"there", 1);
+    let revision = |path: &[u8]| fixture.place(path).open(&fixture.coders).unwrap().unwrap().header.revision;
+    fixture.publish(b"there", 1);
     for path in [&b"there"[..], b"new/one"] {
         let (slow, fast) = (begun(path, 2), begun(path, 3));
         fast.publish().unwrap();
         let refused = slow.publish().unwrap_err();
         assert!(super::fence::is_superseded(&refused), "{refused}");
-        assert_eq!((revision(path), ground.staged()), (3, 0));
+        assert_eq!((revision(path), fixture.staged()), (3, 0));
     }
-    // What was removed meanwhile is in nobody's way.
+    // After a removal the path is free.
     let draft = begun(b"there", 4);
-    ground.tree.remove(b"redundancy/there").unwrap();
+    fixture.tree.remove(b"redundancy/there").unwrap();
     draft.publish().unwrap();
     assert_eq!(revision(b"there"), 4);
 }
 
 #[test]
 fn a_draft_is_placed_durably_wherever_its_directories_are() {
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     for (path, revision) in [(&b"deep/er/file"[..], 1), (b"deep/er/file", 2), (b"file", 1)] {
-        let header = ground.header(revision);
-        let draft = Draft::new(ground.place(path)).unwrap();
+        let header = fixture.header(revision);
+        let draft = Draft::new(fixture.place(path)).unwrap();
         draft.write_headers(&header, header.encode(0).unwrap().len()).unwrap();
         draft.sync().unwrap();
         draft.publish_durably().unwrap();
-        assert_eq!(ground.place(path).open(&ground.coders).unwrap().unwrap().header.revision, revision);
-        assert_eq!(ground.staged(), 0);
+        assert_eq!(fixture.place(path).open(&fixture.coders).unwrap().unwrap().header.revision, revision);
+        assert_eq!(fixture.staged(), 0);
     }
 }
 
 #[test]
 fn a_draft_that_has_no_place_is_gone_too() {
-    let ground = Ground::new();
-    ground.publish(b"file", 1);
-    // A file where a directory should be, and a directory where a file should be.
+    let fixture = Fixture::new();
+    fixture.publish(b"file", 1);
+    // A file in place of a directory, and a directory in place of a file.
     for (path, made) in [(&b"file/inner"[..], b""), (b"directory", b"")] {
-        ground.tree.make_directories(b"redundancy/directory/inner", 0o700).unwrap();
-        let draft = Draft::new(ground.place(path)).unwrap();
+        fixture.tree.make_directories(b"redundancy/directory/inner", 0o700).unwrap();
+        let draft = Draft::new(fixture.place(path)).unwrap();
         draft.write_whole(made).unwrap();
         draft.publish().unwrap_err();
-        assert_eq!(ground.staged(), 0);
+        assert_eq!(fixture.staged(), 0);
     }
-    assert_eq!(ground.place(b"file").open(&ground.coders).unwrap().unwrap().header.revision, 1);
+    assert_eq!(fixture.place(b"file").open(&fixture.coders).unwrap().unwrap().header.revision, 1);
 }
 
 #[test]
 fn a_header_that_grew_does_not_overwrite_records() {
-    let ground = Ground::new();
-    let mut header = ground.header(1);
+    let fixture = Fixture::new();
+    let mut header = fixture.header(1);
     let bytes = header.encode(0).unwrap().len();
     header.metadata.attributes = vec![(b"user.long".to_vec(), vec![1; 500])];
-    let error = Draft::new(ground.place(b"file")).unwrap().write_headers(&header, bytes).unwrap_err();
+    let error = Draft::new(fixture.place(b"file")).unwrap().write_headers(&header, bytes).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
 }
 
-/// The bytes of an update as the document has them.
+/// The bytes of an update, by the format document.
 fn update(id: u8, revision: u64, path: &[u8], writes: &[(u64, &[u8])]) -> Vec<u8> {
     let mut bytes = b"\x89GABRO\r\n".to_vec();
     bytes.extend([id; 16]);
@@ -167,39 +167,39 @@ fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
 
 #[test]
 fn updates_of_others_and_of_the_past_are_not_made() {
-    let ground = Ground::new();
-    ground.publish(b"file", 5);
-    let path = ground.directory.path().join("redundancy/file");
+    let fixture = Fixture::new();
+    fixture.publish(b"file", 5);
+    let path = fixture.directory.path().join("redundancy/file");
     let before = std::fs::read(&path).unwrap();
-    let at = Records::new(&ground.header(5), ground.header(5).encode(0).unwrap().len()).frame_offset(0, 0);
+    let at = Records::new(&fixture.header(5), fixture.header(5).encode(0).unwrap().len()).frame_offset(0, 0);
     for (id, revision, made) in [(7, 4, false), (8, 9, false), (7, 5, true)] {
         let bytes = update(id, revision, b"redundancy/file", &[(at, b"new")]);
-        std::fs::write(ground.directory.path().join("staging/x.redo"), bytes).unwrap();
-        assert_eq!(redo::recover(&ground.tree).unwrap(), (1, 0));
-        assert_eq!(ground.staged(), 0);
+        std::fs::write(fixture.directory.path().join("staging/x.redo"), bytes).unwrap();
+        assert_eq!(redo::recover(&fixture.tree).unwrap(), (1, 0));
+        assert_eq!(fixture.staged(), 0);
         assert_eq!(std::fs::read(&path).unwrap() != before, made, "{id}, {revision}");
     }
 }
 
 #[test]
 fn an_update_leads_nowhere_else() {
-    let ground = Ground::new();
-    let outside = ground.directory.path().parent().unwrap().join("gabion-redo-outside");
+    let fixture = Fixture::new();
+    let outside = fixture.directory.path().parent().unwrap().join("gabion-redo-outside");
     for path in [&b"../gabion-redo-outside"[..], b"/etc/hostname", b"redundancy/../../x", b"", b".", b"no\0"]
     {
-        std::fs::write(ground.directory.path().join("staging/x.redo"), update(7, 9, path, &[(0, b"!")]))
+        std::fs::write(fixture.directory.path().join("staging/x.redo"), update(7, 9, path, &[(0, b"!")]))
             .unwrap();
-        // Refused or without effect, but never carried out.
-        let _ = redo::recover(&ground.tree);
+        // Refused or without effect, but never applied.
+        let _ = redo::recover(&fixture.tree);
         assert!(!outside.exists());
     }
 }
 
 #[test]
 fn hostile_updates_are_no_updates() {
-    let ground = Ground::new();
-    ground.publish(b"file", 5);
-    let path = ground.directory.path().join("redundancy/file");
+    let fixture = Fixture::new();
+    fixture.publish(b"file", 5);
+    let path = fixture.directory.path().join("redundancy/file");
     let before = std::fs::read(&path).unwrap();
     let good = update(7, 9, b"redundancy/file", &[(400, b"some"), (500, b"bytes")]);
     let body = &good[..good.len() - 32];
@@ -210,7 +210,7 @@ fn hostile_updates_are_no_updates() {
     };
     let count_at = 8 + 16 + 8 + 4 + b"redundancy/file".len();
     let mut hostile = vec![Vec::new(), vec![0; 31], vec![0; 32], sealed(Vec::new()), body.to_vec()];
-    // Numbers that lead beyond the end, or around it.
+    // Numbers that lead beyond the end, or wrap around.
     for value in [u64::MAX, u64::MAX - 7, 1 << 63, 3, 1 << 32] {
         hostile.push(number(count_at, value));
         hostile.push(number(count_at + 16, value));
@@ -222,32 +222,32 @@ fn hostile_updates_are_no_updates() {
         bytes
     }));
     for bytes in hostile {
-        std::fs::write(ground.directory.path().join("staging/x.redo"), &bytes).unwrap();
-        redo::recover(&ground.tree).unwrap();
-        ground.place(b"file").open(&ground.coders).unwrap();
+        std::fs::write(fixture.directory.path().join("staging/x.redo"), &bytes).unwrap();
+        redo::recover(&fixture.tree).unwrap();
+        fixture.place(b"file").open(&fixture.coders).unwrap();
         let parsed = std::fs::read(&path).unwrap() != before;
         assert!(!parsed, "an update of {} bytes was made", bytes.len());
     }
-    // The true one is.
-    std::fs::write(ground.directory.path().join("staging/x.redo"), &good).unwrap();
-    redo::recover(&ground.tree).unwrap();
+    // The valid one is applied.
+    std::fs::write(fixture.directory.path().join("staging/x.redo"), &good).unwrap();
+    redo::recover(&fixture.tree).unwrap();
     assert_eq!(std::fs::read(&path).unwrap()[400..404], *b"some");
 }
 
 #[test]
 fn drafts_of_the_living_are_left_alone() {
-    let ground = Ground::new();
-    let alive = Draft::new(ground.place(b"file")).unwrap();
-    std::fs::write(ground.directory.path().join("staging/dead.draft"), b"half").unwrap();
-    std::fs::write(ground.directory.path().join("staging/dead.redo-draft"), b"half").unwrap();
-    std::fs::write(ground.directory.path().join("staging/not ours"), b"whatever").unwrap();
-    assert_eq!(redo::recover(&ground.tree).unwrap(), (0, 2));
-    assert_eq!(ground.staged(), 2);
+    let fixture = Fixture::new();
+    let alive = Draft::new(fixture.place(b"file")).unwrap();
+    std::fs::write(fixture.directory.path().join("staging/dead.draft"), b"half").unwrap();
+    std::fs::write(fixture.directory.path().join("staging/dead.redo-draft"), b"half").unwrap();
+    std::fs::write(fixture.directory.path().join("staging/not ours"), b"whatever").unwrap();
+    assert_eq!(redo::recover(&fixture.tree).unwrap(), (0, 2));
+    assert_eq!(fixture.staged(), 2);
     alive.write_whole(b"still").unwrap();
     alive.publish().unwrap();
 }
 
-/// What cannot be read now is not "none": only something that is no file at all, or a damaged file, may be replaced.
+/// An unreadable file does not count as absent: only an obstacle or a damaged file may be replaced.
 #[test]
 fn errors_of_the_system_are_told_from_damage() {
     use super::PartError;
@@ -269,22 +269,22 @@ fn errors_of_the_system_are_told_from_damage() {
     assert!(!damaged.is_later() && !damaged.is_unreadable());
 }
 
-/// Whoever puts new redundancy in place, what a later program wrote stays.
+/// A file of a later version is never replaced.
 #[test]
 fn a_draft_does_not_replace_a_later_version() {
-    let ground = Ground::new();
-    ground.publish(b"file", 1);
-    let path = ground.directory.path().join("redundancy/file");
+    let fixture = Fixture::new();
+    fixture.publish(b"file", 1);
+    let path = fixture.directory.path().join("redundancy/file");
     let mut bytes = std::fs::read(&path).unwrap();
-    let length = ground.header(1).encode(0).unwrap().len();
+    let length = fixture.header(1).encode(0).unwrap().len();
     bytes[8] = 3;
     crate::hostile::seal_header(&mut bytes[..length]);
     std::fs::write(&path, &bytes).unwrap();
-    let header = ground.header(2);
-    let draft = Draft::new(ground.place(b"file")).unwrap();
+    let header = fixture.header(2);
+    let draft = Draft::new(fixture.place(b"file")).unwrap();
     draft.write_headers(&header, length).unwrap();
     let refused = draft.publish().unwrap_err();
     assert!(refused.to_string().contains("never overwritten"), "{refused}");
     assert!(std::fs::read(&path).unwrap() == bytes);
-    assert_eq!(ground.staged(), 0);
+    assert_eq!(fixture.staged(), 0);
 }

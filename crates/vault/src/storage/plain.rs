@@ -121,8 +121,8 @@ impl Storage for Plain {
 
     fn flush(&self) -> Option<u64> {
         // `syncfs` does not reach a file system in user space.
-        let is_told = self.root.file_system().is_ok_and(|kind| kind != FUSE);
-        let flushed = is_told && self.root.sync_all().is_ok();
+        let is_synced = self.root.file_system().is_ok_and(|kind| kind != FUSE);
+        let flushed = is_synced && self.root.sync_all().is_ok();
         flushed.then(|| self.root.stat(b"")).and_then(Result::ok).map(|stat| stat.device)
     }
 
@@ -259,7 +259,7 @@ impl Content for PlainFile {
         Ok(read_up_to(&self.file, buffer, offset)?)
     }
 
-    fn show(&self, run: &Run, columns: usize, window: &mut Window) -> bool {
+    fn map_columns(&self, run: &Run, columns: usize, window: &mut Window) -> bool {
         let pieces: Vec<_> = (0..columns).map(|column| run.piece(column)).collect();
         // Uncached data is read instead, which lets the kernel read ahead.
         let at_hand = pieces.iter().all(|piece| {

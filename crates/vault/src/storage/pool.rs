@@ -60,7 +60,7 @@ use disk::{Disk, Unavailable, describe, read_target_config};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use view::View;
@@ -265,6 +265,12 @@ impl Pool {
         Ok(Pool { shared: Arc::new(shared) })
     }
 
+    /// Uses a survey of mirrors for a short time, as the process that has the pool mounted does: for a second handle of the pool
+    /// in that process, through which programs read.
+    pub fn serve_mount(&self) {
+        self.shared.is_mounted.store(true, Ordering::Release);
+    }
+
     /// The present content of `pool.toml`.
     pub fn config(&self) -> Config {
         self.shared.view().config.clone()
@@ -309,13 +315,13 @@ impl Pool {
 
 /// Checks that a directory is target `uuid` of `pool`.
 fn check_identity(path: &Path, found: &Config, pool: &Config, uuid: &str) -> Result<(), PoolError> {
-    let wanted = pool.member(uuid);
-    if found.pool == pool.pool && found.this == uuid && wanted.is_some() {
+    let expected = pool.member(uuid);
+    if found.pool == pool.pool && found.this == uuid && expected.is_some() {
         return Ok(());
     }
-    let target = wanted.map_or("a target", |member| member.name.as_str());
-    let wanted = format!("{target} of pool {} ({})", pool.name, pool.pool);
-    Err(PoolError::Foreign { path: path.to_owned(), found: describe(found), wanted })
+    let target = expected.map_or("a target", |member| member.name.as_str());
+    let expected = format!("{target} of pool {} ({})", pool.name, pool.pool);
+    Err(PoolError::Foreign { path: path.to_owned(), found: describe(found), expected })
 }
 
 /// Why a target is unreachable, for messages.

@@ -1,92 +1,93 @@
-//! The decision, over time.
+//! Decisions over time.
 
-use super::{Decision, Policy, Sight, TooMany, Watchdog, agreement};
+use super::{Decision, Policy, TargetPresence, TooMany, Watchdog, agreement};
 use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
 const POLICY: Policy = Policy { delay: 100, redundancy: 2, share: 50 };
 
-fn pool(sights: &[Sight]) -> Vec<(String, Sight)> {
-    sights.iter().enumerate().map(|(at, &sight)| (format!("d{}", at + 1), sight)).collect()
+fn pool(presences: &[TargetPresence]) -> Vec<(String, TargetPresence)> {
+    presences.iter().enumerate().map(|(at, &presence)| (format!("d{}", at + 1), presence)).collect()
 }
 
 fn names(numbers: &[usize]) -> Vec<String> {
     numbers.iter().map(|number| format!("d{number}")).collect()
 }
 
-const P: Sight = Sight::Present;
-const G: Sight = Sight::Gone;
-const U: Sight = Sight::GivenUp;
-const B: Sight = Sight::Back;
+const P: TargetPresence = TargetPresence::Present;
+const G: TargetPresence = TargetPresence::Gone;
+const U: TargetPresence = TargetPresence::GivenUp;
+const B: TargetPresence = TargetPresence::Returned;
 
 #[test]
 fn a_target_is_noticed_waited_for_and_rebuilt() {
     let mut dog = Watchdog::new("p", POLICY);
     let all = [P; 8];
-    assert_eq!(dog.look(0, &pool(&all)), Decision::Nothing);
+    assert_eq!(dog.decide(0, &pool(&all)), Decision::Nothing);
     let one = [P, P, G, P, P, P, P, P];
-    assert_eq!(dog.look(10, &pool(&one)), Decision::Notice { gone: names(&[3]), until: 110 });
-    assert_eq!(dog.look(109, &pool(&one)), Decision::Notice { gone: names(&[3]), until: 110 });
-    assert_eq!(dog.look(110, &pool(&one)), Decision::Rebuild { targets: names(&[3]) });
-    for sight in [U, Sight::Replaced] {
-        let done = [P, P, sight, P, P, P, P, P];
-        assert_eq!(dog.look(120, &pool(&done)), Decision::Nothing);
+    assert_eq!(dog.decide(10, &pool(&one)), Decision::Notice { gone: names(&[3]), until: 110 });
+    assert_eq!(dog.decide(109, &pool(&one)), Decision::Notice { gone: names(&[3]), until: 110 });
+    assert_eq!(dog.decide(110, &pool(&one)), Decision::Rebuild { targets: names(&[3]) });
+    for presence in [U, TargetPresence::Replaced] {
+        let done = [P, P, presence, P, P, P, P, P];
+        assert_eq!(dog.decide(120, &pool(&done)), Decision::Nothing);
     }
     let back = [P, P, B, P, P, P, P, P];
-    assert_eq!(dog.look(130, &pool(&back)), Decision::Reconcile { targets: names(&[3]) });
+    assert_eq!(dog.decide(130, &pool(&back)), Decision::Reconcile { targets: names(&[3]) });
 }
 
 #[test]
 fn one_that_comes_back_in_time_begins_anew() {
     let mut dog = Watchdog::new("p", POLICY);
     let one = [G, P, P, P, P, P, P, P];
-    dog.look(0, &pool(&one));
-    assert_eq!(dog.look(99, &pool(&[P; 8])), Decision::Nothing);
-    assert_eq!(dog.look(101, &pool(&one)), Decision::Notice { gone: names(&[1]), until: 201 });
-    // The clock goes back: the delay is neither shorter nor endless.
-    assert_eq!(dog.look(50, &pool(&one)), Decision::Notice { gone: names(&[1]), until: 150 });
-    assert_eq!(dog.look(150, &pool(&one)), Decision::Rebuild { targets: names(&[1]) });
+    dog.decide(0, &pool(&one));
+    assert_eq!(dog.decide(99, &pool(&[P; 8])), Decision::Nothing);
+    assert_eq!(dog.decide(101, &pool(&one)), Decision::Notice { gone: names(&[1]), until: 201 });
+    // The clock is set back: the delay is neither shortened nor extended.
+    assert_eq!(dog.decide(50, &pool(&one)), Decision::Notice { gone: names(&[1]), until: 150 });
+    assert_eq!(dog.decide(150, &pool(&one)), Decision::Rebuild { targets: names(&[1]) });
 }
 
 #[test]
 fn of_two_the_first_is_rebuilt_while_the_second_is_waited_for() {
     let mut dog = Watchdog::new("p", POLICY);
-    dog.look(0, &pool(&[G, P, P, P, P, P]));
+    dog.decide(0, &pool(&[G, P, P, P, P, P]));
     let two = [G, G, P, P, P, P];
-    assert_eq!(dog.look(60, &pool(&two)), Decision::Notice { gone: names(&[1, 2]), until: 100 });
-    assert_eq!(dog.look(100, &pool(&two)), Decision::Rebuild { targets: names(&[1]) });
+    assert_eq!(dog.decide(60, &pool(&two)), Decision::Notice { gone: names(&[1, 2]), until: 100 });
+    assert_eq!(dog.decide(100, &pool(&two)), Decision::Rebuild { targets: names(&[1]) });
 }
 
 #[test]
 fn mass_failure_waits_for_a_person_who_saw_this_very_set() {
     let mut dog = Watchdog::new("p", POLICY);
     let three = [G, G, G, P, P, P, P, P];
-    assert!(matches!(dog.look(0, &pool(&three)), Decision::Notice { .. }));
-    let Decision::Ask { gone, agreement: asked, why } = dog.look(100, &pool(&three)) else {
+    assert!(matches!(dog.decide(0, &pool(&three)), Decision::Notice { .. }));
+    let Decision::Ask { gone, agreement: asked, why } = dog.decide(100, &pool(&three)) else {
         panic!("a person must be asked")
     };
     assert_eq!((gone, why), (names(&[1, 2, 3]), TooMany::Redundancy { gone: 3, redundancy: 2 }));
     dog.agree("something else");
-    assert!(matches!(dog.look(101, &pool(&three)), Decision::Ask { .. }));
+    assert!(matches!(dog.decide(101, &pool(&three)), Decision::Ask { .. }));
     dog.agree(&asked);
-    assert_eq!(dog.look(102, &pool(&three)), Decision::Rebuild { targets: names(&[1, 2, 3]) });
-    // One more is another set, also if the others were given up meanwhile.
+    assert_eq!(dog.decide(102, &pool(&three)), Decision::Rebuild { targets: names(&[1, 2, 3]) });
+    // One more lost target is another set, even if the others were given up meanwhile.
     let four = [U, U, U, G, P, P, P, P];
-    assert!(matches!(dog.look(103, &pool(&four)), Decision::Notice { .. }));
-    assert!(matches!(dog.look(300, &pool(&four)), Decision::Ask { .. }));
-    // Once nothing misses them, one more is one.
-    let replaced = [Sight::Replaced, Sight::Replaced, Sight::Replaced, G, P, P, P, P];
-    assert_eq!(dog.look(301, &pool(&replaced)), Decision::Rebuild { targets: names(&[4]) });
+    assert!(matches!(dog.decide(103, &pool(&four)), Decision::Notice { .. }));
+    assert!(matches!(dog.decide(300, &pool(&four)), Decision::Ask { .. }));
+    // Once no file misses them, one more lost target is a single one.
+    let replaced =
+        [TargetPresence::Replaced, TargetPresence::Replaced, TargetPresence::Replaced, G, P, P, P, P];
+    assert_eq!(dog.decide(301, &pool(&replaced)), Decision::Rebuild { targets: names(&[4]) });
 }
 
 #[test]
 fn a_large_share_is_mass_failure_as_well() {
     let mut dog = Watchdog::new("p", Policy { redundancy: 4, ..POLICY });
     let three = [G, G, G, P, P];
-    dog.look(0, &pool(&three));
-    let decision = dog.look(100, &pool(&three));
+    dog.decide(0, &pool(&three));
+    let decision = dog.decide(100, &pool(&three));
     assert!(matches!(decision, Decision::Ask { why: TooMany::Share { gone: 3, all: 5, share: 50 }, .. }));
     let two = [G, G, P, P, P];
-    assert!(matches!(dog.look(101, &pool(&two)), Decision::Rebuild { .. }));
+    assert!(matches!(dog.decide(101, &pool(&two)), Decision::Rebuild { .. }));
 }
 
 #[test]
@@ -97,21 +98,21 @@ fn agreements_are_to_a_set_of_one_pool() {
 }
 
 proptest! {
-    /// Whatever is seen: nothing is given up before its delay, nor beyond m without a person.
+    /// Nothing is given up before its delay, nor more than m targets without confirmation.
     #[test]
     fn never_too_early_and_never_too_many(steps in proptest::collection::vec((1i64..60, any::<u16>()), 1..40)) {
         let mut dog = Watchdog::new("p", POLICY);
         let (mut now, mut since) = (0, [i64::MAX; 8]);
         for (passed, mask) in steps {
             now += passed;
-            // Two bits a target; most of them are there.
-            let sight = |at: usize| if mask >> (2 * at) & 3 == 3 { G } else { P };
-            let sights: Vec<Sight> = (0..8).map(sight).collect();
-            for (since, sight) in since.iter_mut().zip(&sights) {
-                *since = if *sight == G { (*since).min(now) } else { i64::MAX };
+            // Two bits per target; most targets are present.
+            let presence = |at: usize| if mask >> (2 * at) & 3 == 3 { G } else { P };
+            let presences: Vec<TargetPresence> = (0..8).map(presence).collect();
+            for (since, presence) in since.iter_mut().zip(&presences) {
+                *since = if *presence == G { (*since).min(now) } else { i64::MAX };
             }
-            let gone = sights.iter().filter(|sight| **sight == G).count();
-            match dog.look(now, &pool(&sights)) {
+            let gone = presences.iter().filter(|presence| **presence == G).count();
+            match dog.decide(now, &pool(&presences)) {
                 Decision::Rebuild { targets } => {
                     prop_assert!(gone <= POLICY.redundancy);
                     for name in targets {

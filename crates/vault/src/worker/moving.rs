@@ -4,11 +4,11 @@ use super::{Completed, Done, Job, LEASE, WorkError, Worker, is_dead};
 use crate::catalogue::{Catalogue, CatalogueError, Entry, Problem};
 use crate::changelog::{self, Claim, Kind, Refusal, WorkerId};
 use crate::coder::Coders;
-use crate::displaced::{Found, is_kept, known, recall, set_aside};
+use crate::displaced::{Found, is_kept, keeps_any, known, recall, set_aside};
 use crate::encode::EncodeError;
 use crate::redundancy::draft::DIRECTORY_MODE;
 use crate::redundancy::fence::{Fence, is_superseded};
-use crate::redundancy::{Part, PartPath, REDUNDANCY, STAGING, Unknown};
+use crate::redundancy::{InconclusivePart, Part, PartPath, REDUNDANCY, STAGING};
 use crate::repair_mark::forget_repair;
 use crate::storage::{Repository, Storage};
 use crate::tree::{self, Stat, absent_is_none, join, split};
@@ -82,11 +82,18 @@ impl Worker<'_> {
         }
     }
 
-    /// Whether redundancy may have to be put in the place of a job's name.
-    pub(super) fn may_move(&self, job: &Job) -> bool {
+    /// Repositories in which redundancy is kept for files whose name is not known.
+    pub(super) fn keeping(&self) -> Vec<Repository> {
+        let mut repositories = self.storage.repositories();
+        repositories.retain(|repository| keeps_any(repository).unwrap_or(true));
+        repositories
+    }
+
+    /// Whether redundancy may have to be put in the place of a job's name; it may be in one of the repositories that are `keeping` some.
+    pub(super) fn may_move(&self, job: &Job, keeping: &[Repository]) -> bool {
         let (Some(found), Some(_)) = (&job.found, &job.treatment) else { return false };
         let is_kept = |repository: &Repository| is_kept(repository, found).unwrap_or(true);
-        job.claim.entry.origin.is_some() || self.storage.repositories().iter().any(is_kept)
+        job.claim.entry.origin.is_some() || keeping.iter().any(is_kept)
     }
 
     fn refuse(&self, job: &Job, why: EncodeError) {
@@ -115,7 +122,7 @@ impl Worker<'_> {
         let mut moved = false;
         for repository in self.storage.repositories() {
             let place = repository.place(&entry.path);
-            if let Some(Unknown { path, source }) = place.must_stay(self.coders) {
+            if let Some(InconclusivePart { path, source }) = place.reason_to_keep(self.coders) {
                 self.refuse(job, EncodeError::Redundancy { path, source });
                 return moved;
             }
@@ -253,11 +260,11 @@ impl Worker<'_> {
         if self.storage.keeps_by_identity() {
             return Ok(());
         }
-        let is_unknown =
+        let is_inconclusive =
             |data: &[u8]| catalogue.find(data).map(|known| known.is_none()).map_err(io::Error::other);
         for repository in self.storage.repositories() {
             // What has to stay is of files that nobody recorded: the next gap comes to it again.
-            let (removed, _) = self.remove_vacated(&repository, path, &is_unknown)?;
+            let (removed, _) = self.remove_vacated(&repository, path, &is_inconclusive)?;
             done.removed += removed;
         }
         Ok(())
@@ -270,14 +277,14 @@ impl Worker<'_> {
         repository: &Repository,
         path: &[u8],
         may_go: &dyn Fn(&[u8]) -> io::Result<bool>,
-    ) -> Result<(u64, Option<Unknown>), WorkError> {
+    ) -> Result<(u64, Option<InconclusivePart>), WorkError> {
         let left = RefCell::new(None);
         let is_gone = |found: &[u8]| -> io::Result<bool> {
             let data = found.strip_prefix(&[REDUNDANCY, b"/"].concat()[..]).unwrap_or(found);
             if !self.is_vacated(data) || !may_go(data)? {
                 return Ok(false);
             }
-            if let Some(unknown) = repository.place(data).must_stay(self.coders) {
+            if let Some(unknown) = repository.place(data).reason_to_keep(self.coders) {
                 *left.borrow_mut() = Some(unknown);
                 return Ok(false);
             }
@@ -320,7 +327,7 @@ impl Worker<'_> {
             return Ok(());
         }
         for holder in self.storage.redundancy_locations(path).map_err(failed)? {
-            if let Some(left) = holder.place.must_stay(self.coders) {
+            if let Some(left) = holder.place.reason_to_keep(self.coders) {
                 return Err(WorkError::Left(left));
             }
             if let Ok(Some(part)) = holder.place.open(self.coders)

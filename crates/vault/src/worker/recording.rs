@@ -6,11 +6,24 @@ use crate::catalogue::{Catalogue, CatalogueError, Entry, Problem, State};
 use crate::tree::join;
 
 impl Worker<'_> {
-    /// Records what became of a claim that is completed.
-    pub(super) fn catalogue_result(
+    /// Records what became of claims that are completed, all together.
+    pub(super) fn catalogue_results(
+        &self,
+        catalogue: &Catalogue,
+        completed: &[Completed],
+    ) -> Result<(), CatalogueError> {
+        catalogue.together(|| {
+            // Nobody else writes meanwhile, so it is asked once.
+            let has_accepted = catalogue.has_accepted()?;
+            completed.iter().try_for_each(|it| self.catalogue_result(catalogue, it, has_accepted))
+        })
+    }
+
+    fn catalogue_result(
         &self,
         catalogue: &Catalogue,
         Completed { claim, encoded, former }: &Completed,
+        has_accepted: bool,
     ) -> Result<(), CatalogueError> {
         let path = &claim.entry.path;
         let Some(encoded) = encoded else {
@@ -39,7 +52,9 @@ impl Worker<'_> {
             return catalogue.put(path, &Entry { generation: encoded.stat.generation(), ..entry });
         }
         let known = known.as_ref();
-        catalogue.forget_accepted(path)?;
+        if has_accepted {
+            catalogue.forget_accepted(path)?;
+        }
         if known.is_some_and(|known| known.is_another_version(&encoded.stat) || is_replaced(known, encoded)) {
             self.note_recent(catalogue, path, false)?;
         }
@@ -66,7 +81,10 @@ impl Worker<'_> {
         let problems: Vec<Problem> = encoded.problems().collect();
         encoded.note_mended(catalogue, self.clock.now())?;
         catalogue.clear_problems(path)?;
-        catalogue.set_problems(path, &problems, self.clock.now())
+        match problems.is_empty() {
+            true => Ok(()),
+            false => catalogue.set_problems(path, &problems, self.clock.now()),
+        }
     }
 
     /// Forgets a file, or those of a directory that are gone.

@@ -1,6 +1,6 @@
 //! What a worker must leave alone: what only a scan can tell, and what waits for an approval.
 
-use super::{Completed, Done, MAX_LISTED, RETRY, WorkError, Worker, heard};
+use super::{Completed, Done, MAX_LISTED, RETRY, WorkError, Worker, ignore_refused};
 use crate::catalogue::{Catalogue, CatalogueError, Entry};
 use crate::changelog::{self, Claim, Sequence, is_within};
 use crate::encode::Encoded;
@@ -104,7 +104,7 @@ impl Worker<'_> {
         // What a person accepted was another version.
         catalogue.forget_accepted(path)?;
         write_once::note(catalogue, std::slice::from_ref(path))?;
-        heard(self.changelog.complete(claim).map(|_| ()))?;
+        ignore_refused(self.changelog.complete(claim).map(|_| ()))?;
         if done.write_once.len() < MAX_LISTED {
             done.write_once.push(path.clone());
         }
@@ -112,7 +112,7 @@ impl Worker<'_> {
     }
 
     /// Whether something that is absent, and that nobody said was deleted, may have got another name a moment ago, which is not recorded yet. Then its
-    /// redundancy has to stay, which may be all that is left of a column: what becomes of it is heard of, or found by the next scan.
+    /// redundancy has to stay, which may be all that is left of a column: what becomes of it is ignore_refused of, or found by the next scan.
     pub(super) fn may_be_elsewhere(
         &self,
         claim: &Claim,
@@ -197,10 +197,10 @@ impl Worker<'_> {
     pub(super) fn look_again(&self, claim: &Claim, done: &mut Done) -> Result<(), WorkError> {
         let (now, entry) = (self.clock.now(), &claim.entry);
         if entry.attempts < LOOKS {
-            return Ok(heard(self.changelog.release(claim, now.saturating_add(RETRY), now))?);
+            return Ok(ignore_refused(self.changelog.release(claim, now.saturating_add(RETRY), now))?);
         }
         done.for_scan.extend(entry.origin.iter().chain([&entry.path]).cloned());
-        Ok(heard(self.changelog.complete(claim).map(|_| ()))?)
+        Ok(ignore_refused(self.changelog.complete(claim).map(|_| ()))?)
     }
 
     /// Where redundancy of something that is gone may lie: at its name, and at the one that it had before. A directory that got another name and

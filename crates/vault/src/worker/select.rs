@@ -1,6 +1,6 @@
 //! Selection of the claims of a batch that need encoding, with all that is known of their files.
 
-use super::{Done, Job, RETRY, UNFINISHED, WorkError, Worker, heard};
+use super::{Done, Job, RETRY, UNFINISHED, WorkError, Worker, ignore_refused};
 use crate::catalogue::{Catalogue, CatalogueError, Entry};
 use crate::changelog::{Claim, Kind};
 use crate::displaced::Found;
@@ -74,7 +74,7 @@ impl Worker<'_> {
                 && self.waits_for_approval(&mut claim, stat.as_ref(), catalogue)?
             {
                 // The next scan finds it again, as long as it is not carried out.
-                heard(self.changelog.complete(&claim).map(|_| ()))?;
+                ignore_refused(self.changelog.complete(&claim).map(|_| ()))?;
                 done.held += 1;
                 continue;
             }
@@ -85,7 +85,7 @@ impl Worker<'_> {
             // Names of one file share its redundancy: it is encoded under one of them, and the next batch finds that under the others.
             let shares = stat.filter(|stat| self.storage.keeps_by_identity() && stat.links > 1);
             if shares.is_some_and(|stat| !several.insert(stat.inode)) {
-                heard(self.changelog.release(&claim, self.clock.now(), self.clock.now()))?;
+                ignore_refused(self.changelog.release(&claim, self.clock.now(), self.clock.now()))?;
                 continue;
             }
             let path = &claim.entry.path;
@@ -139,9 +139,9 @@ impl Worker<'_> {
                 let mut parts = entry.origin.iter().chain([&entry.path]);
                 parts.try_for_each(|part| self.remove_strays(part, catalogue, done))?;
             }
-            heard(self.changelog.complete(claim).map(|_| ()))?;
+            ignore_refused(self.changelog.complete(claim).map(|_| ()))?;
         } else {
-            heard(self.changelog.release(claim, now.saturating_add(RETRY), now))?;
+            ignore_refused(self.changelog.release(claim, now.saturating_add(RETRY), now))?;
             done.for_scan.extend(entry.origin.iter().chain([&entry.path]).cloned());
         }
         Ok(true)

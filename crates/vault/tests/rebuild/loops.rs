@@ -1,10 +1,10 @@
-//! Real file systems on loop devices, where a pool has its targets.
+//! Real file systems on loop devices, for the targets of a pool.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Disks d1, d2, … in a directory: images with ext4 on them, mounted. Unmounted when dropped.
+/// Disks d1, d2, … in a directory: mounted ext4 images. Unmounted when dropped.
 pub(crate) struct Disks {
     dir: PathBuf,
     count: usize,

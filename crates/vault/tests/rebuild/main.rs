@@ -1,15 +1,15 @@
-//! Targets are lost, retired, killed, filled, and come back: every file is what it was, or is named.
+//! Targets are lost, retired, killed, filled, and return: every file is unchanged, or is reported.
 
 mod beside;
 mod description;
 mod disks;
+mod fixture;
 mod former;
 mod kills;
 mod loops;
 mod loss;
 mod moves;
 mod names;
-mod playground;
 mod reading;
 mod returns;
 #[path = "../vault/seed.rs"]

@@ -1,10 +1,10 @@
-//! Reads of damaged files give the right bytes, or none.
+//! Reads of damaged files return valid bytes, or fail.
 
 #[allow(dead_code, reason = "other tests use more of it")]
 #[path = "../vault/faulty/adapter.rs"]
 mod adapter;
 
-use super::playground::{Ground, QUIET, Seed, rot};
+use super::fixture::{Fixture, QUIET, Seed, rot};
 use adapter::{Faulty, Ill, Plan, Point};
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{self, DegradedReader};
@@ -20,7 +20,7 @@ fn open(storage: &dyn Storage, name: &str) -> DegradedReader {
     DegradedReader::open(storage, &Coders::new().unwrap(), name.as_bytes()).unwrap()
 }
 
-/// Reads ranges drawn by lot, of all lengths, and compares.
+/// Reads random ranges of all lengths, and compares.
 fn compare(reader: &DegradedReader, content: &[u8], chance: &mut Seed, told: &str) {
     for _ in 0..60 {
         let start = chance.below(content.len() as u64 + 10) as usize;
@@ -33,80 +33,80 @@ fn compare(reader: &DegradedReader, content: &[u8], chance: &mut Seed, told: &st
 
 #[test]
 fn any_range_of_a_degraded_file_is_right() {
-    let mut ground = Ground::filled(50);
+    let mut fixture = Fixture::filled(50);
     let mut chance = Seed(1);
     let name = "dir1/file 9";
-    let content = ground.files[name].clone();
-    let holders = ground.data(name);
+    let content = fixture.files[name].clone();
+    let holders = fixture.data(name);
     let number = |at: usize| holders[at][1..].parse::<usize>().unwrap();
-    let reader = open(&ground.pool, name);
+    let reader = open(&fixture.pool, name);
     compare(&reader, &content, &mut chance, "healthy");
     assert!(reader.is_guarded() && !reader.report().is_degraded(), "{:?}", reader.report());
     for lost in [vec![0], vec![0, 2]] {
-        lost.iter().for_each(|&at| ground.lose(number(at)));
-        let reader = open(&ground.pool, name);
+        lost.iter().for_each(|&at| fixture.lose(number(at)));
+        let reader = open(&fixture.pool, name);
         compare(&reader, &content, &mut chance, &format!("without {lost:?}"));
         let report = reader.report();
         assert!(report.is_degraded() && report.ailing.contains_key(&holders[0]), "{report:?}");
         assert!(report.causes().contains("gone"), "{}", report.causes());
-        // By several at once.
+        // From several threads.
         std::thread::scope(|scope| {
             for seed in 0..4 {
                 let (reader, content) = (&reader, &content);
                 scope.spawn(move || compare(reader, content, &mut Seed(seed), "side by side"));
             }
         });
-        lost.iter().for_each(|&at| ground.bring_back(number(at)));
+        lost.iter().for_each(|&at| fixture.restore_disk(number(at)));
     }
 }
 
 #[test]
-fn rot_is_never_given_away() {
-    let ground = Ground::filled(51);
+fn corrupt_bytes_are_never_returned() {
+    let fixture = Fixture::filled(51);
     let mut chance = Seed(2);
-    for (name, content) in ground.files.iter().filter(|(_, content)| !content.is_empty()) {
-        let path = ground.object(name, 0);
+    for (name, content) in fixture.files.iter().filter(|(_, content)| !content.is_empty()) {
+        let path = fixture.object(name, 0);
         let size = fs::metadata(&path).unwrap().len();
         (0..3).for_each(|_| rot(&path, chance.below(size)));
-        let reader = open(&ground.pool, name);
+        let reader = open(&fixture.pool, name);
         compare(&reader, content, &mut chance, name);
-        let (read, report) = ground.read(name);
+        let (read, report) = fixture.read(name);
         assert!(read.as_ref() == Some(content), "{name}");
         assert!(report.is_degraded() && !report.wrong.is_empty(), "{name}: {report:?}");
     }
 }
 
 #[test]
-fn what_is_beyond_redundancy_is_an_error_with_names() {
-    let mut ground = Ground::filled(52);
-    // Not one whose data is just where the namespace is: without that nothing is known at all.
+fn unrecoverable_ranges_are_errors_with_names() {
+    let mut fixture = Fixture::filled(52);
+    // Not a target that is the only mirror: without the namespace nothing is known.
     let mirrors = ["d1", "d2", "d3"];
-    let redundancy_locations_of = |name: &str| ground.data(name);
+    let redundancy_locations_of = |name: &str| fixture.data(name);
     let apart =
         |name: &&&str| redundancy_locations_of(name).iter().any(|holder| !mirrors.contains(&holder.as_str()));
     let name =
         ["dir1/file 9", "dir0/file 8", "dir1/file 7", "dir0/file 6"].iter().find(apart).copied().unwrap();
-    let holders = ground.data(name);
-    holders.iter().for_each(|holder| ground.lose(holder[1..].parse().unwrap()));
-    let error = open(&ground.pool, name).read(0, &mut [0; 100]).unwrap_err().to_string();
+    let holders = fixture.data(name);
+    holders.iter().for_each(|holder| fixture.lose(holder[1..].parse().unwrap()));
+    let error = open(&fixture.pool, name).read(0, &mut [0; 100]).unwrap_err().to_string();
     assert!(holders.iter().all(|holder| error.contains(holder.as_str())), "{error}");
 }
 
-/// The redundancy is for what the file was: nothing of that may be given away for what it is.
+/// Redundancy of a previous version must not be used for the present one.
 #[test]
 fn a_file_that_was_changed_is_read_as_it_is() {
-    let mut ground = Ground::filled(53);
+    let mut fixture = Fixture::filled(53);
     let name = "dir1/file 7";
-    let new = Seed(5).bytes(ground.files[name].len());
-    ground.put(name, &new);
-    let reader = open(&ground.pool, name);
+    let new = Seed(5).bytes(fixture.files[name].len());
+    fixture.put(name, &new);
+    let reader = open(&fixture.pool, name);
     assert!(!reader.is_guarded());
     compare(&reader, &new, &mut Seed(6), "changed");
     assert!(reader.report().unverified_bytes > 0);
-    // And if it is gone, it is gone: older bytes are no substitute.
-    let holder = ground.data(name)[0].clone();
-    ground.lose(holder[1..].parse().unwrap());
-    let error = open(&ground.pool, name).read(0, &mut [0; 100]).unwrap_err().to_string();
+    // A lost file stays lost: older bytes are no substitute.
+    let holder = fixture.data(name)[0].clone();
+    fixture.lose(holder[1..].parse().unwrap());
+    let error = open(&fixture.pool, name).read(0, &mut [0; 100]).unwrap_err().to_string();
     assert!(error.contains("no redundancy"), "{error}");
 }
 
@@ -119,9 +119,9 @@ fn plain(block: &str) -> (tempfile::TempDir, Vault) {
     (dir, vault)
 }
 
-/// Who has the bytes by another way, as a mount from where the system keeps them, is told whether they are right.
+/// A caller with the bytes from another source, such as a mount with its page cache, learns whether they are valid.
 #[test]
-fn bytes_that_were_seen_elsewhere_are_vouched_for() {
+fn cached_bytes_are_verified() {
     let (dir, vault) = plain("4KiB");
     let path = dir.path().join("tree/file");
     let content = Seed(17).bytes(1 << 18);
@@ -138,7 +138,7 @@ fn bytes_that_were_seen_elsewhere_are_vouched_for() {
     }
     assert!(vouches(0..65_536) && vouches(65_536..131_072));
     assert!(reader.report().verified >= 32 && !reader.report().is_degraded(), "{:?}", reader.report());
-    // Of blocks that were not found right yet, a part says nothing.
+    // A part of a block that was not verified yet proves nothing.
     assert!(!vouches(200_001..200_100));
     assert_eq!(reader.read(200_001, &mut [0; 99]).unwrap(), 99);
     assert!(vouches(200_001..200_100));
@@ -162,12 +162,12 @@ fn plain_files_are_read_like_those_of_pools() {
         rot(&path, at);
     }
     assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), modified);
-    // Size, mtime and inode say that nobody wrote to it, whatever its ctime says.
+    // Size, mtime and inode show that the file was not written, whatever its ctime.
     let reader = open(&*vault.storage, "file");
     compare(&reader, &content, &mut Seed(10), "rot");
     let report = reader.report();
     assert!(report.is_degraded() && report.ailing["data"].contains_key(&Ailment::Wrong), "{report:?}");
-    // Written to while it is open: what was known is not used any more.
+    // Written while open: earlier verification results are dropped.
     fs::write(&path, b"new").unwrap();
     assert!(reader.read(0, &mut [0; 3]).is_err());
     let mut buffer = [0; 3];
@@ -175,8 +175,8 @@ fn plain_files_are_read_like_those_of_pools() {
     assert_eq!(&buffer, b"new");
 }
 
-/// A mounted directory gave the corrupt bytes of a file as soon as its permissions had changed, before it was opened or while it was open:
-/// the ctime was taken for a write.
+/// Regression: a mounted directory returned corrupt bytes of a file after its permissions had changed, before or after
+/// it was opened: the ctime was taken for a write.
 #[test]
 fn other_permissions_do_not_end_the_checks() {
     use std::os::unix::fs::PermissionsExt;
@@ -196,12 +196,12 @@ fn other_permissions_do_not_end_the_checks() {
     let reader = open(&*vault.storage, "file");
     set_mode(0o600);
     compare(&reader, &content, &mut Seed(20), "other permissions before the first read");
-    // `protect` finds the damage and notes it; the file is still damaged.
+    // `protect` records the damage; the file stays damaged.
     assert_eq!(protect::protect(&vault, QUIET).unwrap().done.damaged.len(), 1);
     compare(&open(&*vault.storage, "file"), &content, &mut Seed(21), "known to be damaged");
 }
 
-/// Making redundancy of a large file that was written takes long, and all that while the redundancy of its old version is held.
+/// Encoding a large changed file takes long, and its old redundancy is locked all that time.
 #[test]
 fn readers_do_not_wait_for_redundancy_of_another_version() {
     let (dir, vault) = plain("4KiB");
@@ -241,7 +241,7 @@ fn readers_do_not_wait_for_redundancy_of_another_version() {
 
 #[test]
 fn reads_that_fail_or_take_too_long_are_reconstructed() {
-    let ground = Ground::filled(54);
+    let fixture = Fixture::filled(54);
     let name = "dir0/file 8";
     for (ill, ailment) in [
         (Ill::Timeout, Ailment::Timeout),
@@ -250,42 +250,42 @@ fn reads_that_fail_or_take_too_long_are_reconstructed() {
         (Ill::Short, Ailment::Lost),
     ] {
         let plan = Plan(Arc::new(Mutex::new(Box::new(|_, _| None))));
-        let faulty = Faulty { inner: ground.pool.clone(), plan: plan.clone() };
+        let faulty = Faulty { inner: fixture.pool.clone(), plan: plan.clone() };
         let reader = open(&faulty, name);
         let mut reads = 0;
-        // Every fifth read goes wrong: of five blocks at most one.
+        // Every fifth read fails: at most one of five blocks.
         plan.set(move |point, _| {
             reads += u32::from(point == Point::Read);
             (point == Point::Read && reads % 5 == 0).then_some(ill)
         });
         match ill {
-            // What was right once is not checked again.
+            // Verified blocks are not verified again.
             Ill::Rot => {
                 let mut read = Vec::new();
                 degraded::copy_out(&reader, &mut read).unwrap();
-                assert!(read == ground.files[name]);
+                assert!(read == fixture.files[name]);
             }
-            _ => compare(&reader, &ground.files[name], &mut Seed(11), &format!("{ill:?}")),
+            _ => compare(&reader, &fixture.files[name], &mut Seed(11), &format!("{ill:?}")),
         }
         let report = reader.report();
         let seen = report.ailing.values().any(|why| why.contains_key(&ailment));
-        // A block that is right when it is read once more needs not be made.
+        // A block that is valid on the second read is not reconstructed.
         assert!((report.is_degraded() || ill == Ill::Rot) && seen, "{ill:?}: {report:?}");
     }
 }
 
 #[test]
 fn degraded_reads_are_noted_for_status() {
-    let mut ground = Ground::filled(55);
-    assert_eq!(ground.status().degraded_reads, None);
+    let mut fixture = Fixture::filled(55);
+    assert_eq!(fixture.status().degraded_reads, None);
     let name = "dir0/file 8";
-    let holder = ground.data(name)[0].clone();
-    ground.lose(holder[1..].parse().unwrap());
+    let holder = fixture.data(name)[0].clone();
+    fixture.lose(holder[1..].parse().unwrap());
     for _ in 0..2 {
-        let (_, report) = ground.read(name);
-        degraded::note(&ground.vault.catalogue, &report, 77).unwrap();
+        let (_, report) = fixture.read(name);
+        degraded::note(&fixture.vault.catalogue, &report, 77).unwrap();
     }
-    let record = ground.status().degraded_reads.unwrap();
+    let record = fixture.status().degraded_reads.unwrap();
     assert_eq!((record.reads, record.last), (2, 77));
     assert!(record.blocks > 0 && record.targets.contains_key(&holder), "{record:?}");
 }

@@ -1,6 +1,6 @@
-//! The suite for all adapters.
+//! Conformance suite, run on every adapter.
 
-use super::playground::{BLOCK, Playground, metadata};
+use super::fixture::{BLOCK, PoolFixture, metadata};
 use gabion_vault::storage::conformance::{Fixture, check};
 use gabion_vault::storage::plain::Plain;
 use gabion_vault::tree::Tree;
@@ -15,7 +15,7 @@ fn below(root: &Path, path: &[u8]) -> PathBuf {
     root.join(OsStr::from_bytes(path))
 }
 
-/// A pipe instead of the file: whoever waits for its writer waits forever.
+/// Replaces the file by a pipe: opening it without a timeout would block forever.
 fn make_pipe(path: &Path) {
     fs::remove_file(path).unwrap();
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
@@ -53,7 +53,7 @@ fn plain() -> Fixture {
     }
 }
 
-fn pool_of(place: Playground, k: usize) -> Fixture {
+fn pool_of(place: PoolFixture, k: usize) -> Fixture {
     let [put, link, remove, cut, spoil, allocated] = std::array::from_fn(|_| place.clone());
     let text = |path: &[u8]| String::from_utf8(path.to_vec()).unwrap();
     Fixture {
@@ -100,16 +100,16 @@ fn plain_directories() {
 
 #[test]
 fn pools() {
-    check(&|| pool_of(Playground::new(6, 3, 2), 3));
+    check(&|| pool_of(PoolFixture::new(6, 3, 2), 3));
 }
 
 #[test]
 fn pools_of_one_column() {
-    check(&|| pool_of(Playground::new(3, 1, 2), 1));
+    check(&|| pool_of(PoolFixture::new(3, 1, 2), 1));
 }
 
 #[test]
 fn pools_whose_targets_share_domains() {
     let domains = [Some("a"), Some("a"), Some("b"), Some("b"), Some("c"), Some("d"), Some("d")];
-    check(&|| pool_of(Playground::with_domains(&domains, 2, 2), 2));
+    check(&|| pool_of(PoolFixture::with_domains(&domains, 2, 2), 2));
 }

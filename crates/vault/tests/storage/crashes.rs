@@ -1,12 +1,12 @@
-//! Sudden ends. A child process changes the pool over and over until it is killed, at a counted system call.
+//! Crashes: a child process changes the pool repeatedly until it is killed at a counted system call.
 
-use super::playground::{Playground, bytes, metadata, options};
+use super::fixture::{PoolFixture, bytes, metadata, options};
 use gabion_testkit::kill::{Call, Point, can_kill, killed_at, was_killed};
 use gabion_vault::storage::pool::Pool;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-/// Where the child finds the pool: it is started in the playground's directory.
+/// Path of the pool for the child, which is started in the fixture's directory.
 const FIRST_TARGET: &str = "d1";
 
 const SIZE: usize = 40_000;
@@ -15,7 +15,7 @@ fn version(number: u64) -> Vec<u8> {
     bytes(SIZE + number as usize % 7 * 5000, number % 7)
 }
 
-/// Rounds of changes that the child makes if it is not killed before.
+/// Rounds of changes by a child that is not killed before.
 const CHILD_ROUNDS: u64 = 3;
 
 #[test]
@@ -31,8 +31,8 @@ fn child() {
     }
 }
 
-/// Runs the child; whether it was killed at the point, or came to its end before.
-fn run_and_kill(place: &Playground, point: Point) -> bool {
+/// Runs the child; true if it was killed, false if it finished.
+fn run_and_kill(place: &PoolFixture, point: Point) -> bool {
     let mut child = killed_at(point, std::env::current_exe().unwrap());
     let status = child
         .args(["--exact", "crashes::child", "--ignored"])
@@ -45,14 +45,14 @@ fn run_and_kill(place: &Playground, point: Point) -> bool {
     was_killed(status)
 }
 
-/// The kills come at counted system calls of each kind, further apart the later they are. Kills after a time missed the
-/// work on a loaded machine: 35 of 40 came before the child's first change, and the test failed for want of changes.
+/// Kills come at counted system calls of each kind, at growing distances. Kills after a fixed time missed the work on a
+/// loaded machine.
 #[test]
 fn a_kill_leaves_the_old_file_or_the_new_one() {
     if !can_kill("a_kill_leaves_the_old_file_or_the_new_one") {
         return;
     }
-    let place = Playground::new(5, 3, 2);
+    let place = PoolFixture::new(5, 3, 2);
     place.put("dir/file", &version(0));
     place.put("dir/moved", &version(0));
     let known: Vec<Vec<u8>> = (0..7).map(version).collect();
@@ -62,7 +62,7 @@ fn a_kill_leaves_the_old_file_or_the_new_one() {
     for (round, point) in points.enumerate() {
         let before = place.pool.stub(b"dir/file").unwrap();
         killed += u32::from(run_and_kill(&place, point));
-        // As another process finds it, and as one that was open all the time does.
+        // Seen by a new process, and by one that had the pool open all the time.
         for pool in [&place.reopened(1 + round % 5), &place.pool] {
             for (name, listed) in [pool.list(b"").unwrap(), pool.list(b"dir").unwrap()].concat_all() {
                 let listed = listed.unwrap_or_else(|error| panic!("{point:?}: {error}"));

@@ -1,13 +1,13 @@
-//! Files come in, go out, move and go away.
+//! Files are put, read, moved and removed.
 
-use super::playground::{BLOCK, Playground, all_names, bytes, metadata};
+use super::fixture::{BLOCK, PoolFixture, all_names, bytes, metadata};
 use gabion_vault::format::Metadata;
 use gabion_vault::tree::Kind;
 use std::io::{self, ErrorKind, Read};
 
 #[test]
-fn what_is_put_comes_back() {
-    let place = Playground::new(5, 3, 2);
+fn files_round_trip() {
+    let place = PoolFixture::new(5, 3, 2);
     let block = BLOCK as usize;
     let mut revision = 0;
     for size in
@@ -18,7 +18,7 @@ fn what_is_put_comes_back() {
         assert!(place.get("dir/file").unwrap() == content, "{size} bytes");
         let stub = place.pool.stub(b"dir/file").unwrap();
         assert_eq!((stub.size, stub.mtime, &stub.metadata), (size as u64, 5, &metadata()));
-        // Only this version has objects, and they have what the format says.
+        // Only this version has objects, with the lengths that the format defines.
         let objects: u64 = place.objects().values().sum();
         assert_eq!((place.objects().len(), objects), (size.div_ceil(block).min(3), size as u64));
         assert!(stub.revision > revision, "every put is a revision");
@@ -28,7 +28,7 @@ fn what_is_put_comes_back() {
 
 #[test]
 fn metadata_travels() {
-    let place = Playground::new(3, 2, 1);
+    let place = PoolFixture::new(3, 2, 1);
     let attributes = vec![(b"user.a".to_vec(), b"\0\xff".to_vec())];
     let metadata = Metadata { mode: 0o4711, uid: 7, gid: 8, attributes, attributes_left_out: false };
     place.pool.put(b"file", &mut &b"x"[..], &metadata, -9).unwrap();
@@ -57,7 +57,7 @@ impl Read for Breaks {
 
 #[test]
 fn a_put_that_fails_leaves_what_was_there() {
-    let place = Playground::new(4, 2, 1);
+    let place = PoolFixture::new(4, 2, 1);
     place.put("file", b"old");
     let before = place.objects();
     let error = place.pool.put(b"file", &mut Breaks(20_000), &metadata(), 5).unwrap_err();
@@ -76,8 +76,8 @@ fn a_put_that_fails_leaves_what_was_there() {
 }
 
 #[test]
-fn zeros_take_no_space() {
-    let place = Playground::new(3, 2, 1);
+fn zeros_become_holes() {
+    let place = PoolFixture::new(3, 2, 1);
     place.pool.put(b"sparse", &mut io::repeat(0).take(10 << 20), &metadata(), 5).unwrap();
     let used: u64 = place.pool.status().targets.iter().filter_map(|target| target.used).sum();
     assert!(used < 100_000, "{used}");
@@ -86,7 +86,7 @@ fn zeros_take_no_space() {
 
 #[test]
 fn removing_leaves_no_objects() {
-    let place = Playground::new(4, 2, 1);
+    let place = PoolFixture::new(4, 2, 1);
     place.put("dir/a", &bytes(30_000, 1));
     place.put("dir/b", &bytes(30_000, 2));
     assert_eq!(place.pool.remove(b"dir").unwrap_err().kind(), ErrorKind::DirectoryNotEmpty);
@@ -101,7 +101,7 @@ fn removing_leaves_no_objects() {
 
 #[test]
 fn renames_move_files_and_directories() {
-    let place = Playground::new(4, 2, 1);
+    let place = PoolFixture::new(4, 2, 1);
     place.put("a/one", &bytes(30_000, 1));
     place.put("a/sub/two", b"two");
     place.put("b", &bytes(20_000, 2));
@@ -129,10 +129,10 @@ fn renames_move_files_and_directories() {
     assert_eq!(all_names(&place.pool, b""), ["b", "d/", "d/full", "empty/", "empty/sub/", "empty/sub/two"]);
 }
 
-/// With `..` a path would stay beneath the target, but leave the namespace: pool.toml could be removed by name.
+/// With `..` a path would stay beneath the target but leave the namespace: pool.toml could be removed by name.
 #[test]
 fn names_do_not_lead_to_other_files_of_a_target() {
-    let place = Playground::new(3, 2, 1);
+    let place = PoolFixture::new(3, 2, 1);
     place.put("file", b"x");
     for path in [&b"../pool.toml"[..], b"..", b"a/../../pool.toml", b"/etc/passwd", b"a//b", b"./a", b"a\0"] {
         assert_eq!(place.pool.remove(path).unwrap_err().kind(), ErrorKind::InvalidInput, "{path:?}");

@@ -1,6 +1,6 @@
-//! A disk is full.
+//! A full disk.
 
-use super::playground::{BLOCK, bytes, metadata, options};
+use super::fixture::{BLOCK, bytes, metadata, options};
 use gabion_vault::storage::pool::{NewTarget, Pool, PoolError};
 use std::fs;
 use std::path::Path;
@@ -34,7 +34,7 @@ fn a_full_target_is_named_and_nothing_is_lost() {
         gabion_testkit::skip!("a_full_target_is_named_and_nothing_is_lost: no right to mount a tmpfs");
         return;
     };
-    // The small disk is one of two that every file needs; a third has the namespace as well.
+    // The small disk is one of two that every file needs; a third also has the namespace.
     let targets = [path.clone(), dir.path().join("large")].map(|path| NewTarget { path, domain: None });
     let pool = Pool::create("tank", &targets, 2, BLOCK, 0, options()).unwrap();
     let put = |size: usize| pool.put(b"file", &mut &bytes(size, 1)[..], &metadata(), 5);
@@ -46,7 +46,7 @@ fn a_full_target_is_named_and_nothing_is_lost() {
     pool.get(b"file", &mut content).unwrap();
     assert!(content == bytes(100_000, 1), "what was there is there");
     assert!(pool.sweep(false).unwrap().orphans.is_empty(), "what did not fit is gone");
-    // Placement does not ask a disk that has no room for a block.
+    // Placement leaves out a disk without space for a block.
     fs::write(path.join("filler"), vec![1; 1 << 20]).unwrap_err();
     let error = put(100).unwrap_err();
     assert!(matches!(error, PoolError::Domains { need: 2, have: 1, .. }), "{error}");

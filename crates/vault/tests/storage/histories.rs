@@ -1,10 +1,10 @@
-//! Seeded random histories of a pool's namespace, compared with a model: changes are killed at counted points, mirrors go away, come back,
-//! are put back to an earlier state, or lose their tree.
+//! Seeded random histories of a pool's namespace, compared with a model: changes are killed at counted points, mirrors
+//! disappear, return, are set back to an earlier state, or lose their tree.
 //!
 //! `GABION_HISTORY_SEED` and `GABION_HISTORY_ROUNDS` choose another history or a longer one.
 
+use super::fixture::{PoolFixture, bytes};
 use super::order::{act, killed, open_any};
-use super::playground::{Playground, bytes};
 use gabion_testkit::chosen;
 use gabion_vault::storage::pool::Pool;
 use gabion_vault::storage::pool::config::{Member, Mirror};
@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// What a name stands for: a directory, or a file by its number in `Model::files`.
+/// An entry of the model: a directory, or a file by its index in `Model::files`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Node {
     Directory,
@@ -27,9 +27,9 @@ struct Model {
     files: Vec<(usize, u64)>,
 }
 
-struct Random(u64);
+struct TestRng(u64);
 
-impl Random {
+impl TestRng {
     fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -75,8 +75,8 @@ impl Model {
         }
     }
 
-    /// A change that can be made now, and the model after it; nothing if chance chose one that cannot.
-    fn draw(&self, random: &mut Random) -> Option<(String, Model)> {
+    /// A random change that is possible now, and the resulting model; none if the random choice was not possible.
+    fn draw(&self, random: &mut TestRng) -> Option<(String, Model)> {
         let mut after = self.clone();
         let (one, other) = (NAMES[random.below(NAMES.len())], NAMES[random.below(NAMES.len())]);
         let (seed, size) = (random.below(1000) as u64 + 1, random.below(9000));
@@ -146,9 +146,9 @@ impl Model {
     }
 }
 
-/// Compares a pool with the model. A file whose targets do not all answer is known by its size.
+/// Compares a pool with the model. A file with unreachable targets is compared by its size.
 fn compare(pool: &Pool, model: &Model, root: &Path) -> Result<(), String> {
-    let mut found = super::playground::all_names(pool, b"");
+    let mut found = super::fixture::all_names(pool, b"");
     found.sort();
     let slash = |(name, node): (&String, &Node)| match node {
         Node::Directory => format!("{name}/"),
@@ -202,20 +202,20 @@ fn put_back(target: &Path, kept: &Path) {
     }
 }
 
-/// Whether another mirror than d`number` answers and is current: the last one must not be spoilt.
-fn has_another(place: &Playground, number: usize) -> bool {
+/// True if another mirror than d`number` is reachable and current: the last one must not be damaged.
+fn has_another(place: &PoolFixture, number: usize) -> bool {
     let is_other = |member: &&Member| member.mirror == Mirror::Current && member.name != format!("d{number}");
     let config = open_any(place.root()).config();
     config.target.iter().filter(is_other).any(|member| place.root().join(&member.name).exists())
 }
 
-/// For everybody with a pool: whatever order of changes, kills and disks that come and go, a finished change stays, an unfinished one is made or
-/// not made, and no disk brings back what was.
+/// Whatever the order of changes, kills and disks that come and go, a completed change persists, an interrupted one is
+/// applied or not, and no disk brings back an older state.
 #[test]
 fn random_histories_end_as_the_model_says() {
     let (seed, rounds) = (chosen("GABION_HISTORY_SEED", 1), chosen("GABION_HISTORY_ROUNDS", 60));
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let place = Playground::in_memory(6, 2, 2);
+    let mut random = TestRng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let place = PoolFixture::in_memory(6, 2, 2);
     let kept = place.root().join("kept");
     let mut model = Model::default();
     let (mut away, mut kept_of): (Option<usize>, Option<usize>) = (None, None);
@@ -231,14 +231,14 @@ fn random_histories_end_as_the_model_says() {
             let last = history.iter().rev().take(12).rev().cloned().collect::<Vec<_>>();
             format!("seed {seed}, round {round}, after {last:#?}")
         };
-        // Content needs all its targets to be rewritten.
+        // Rewriting content needs all its targets.
         let needs_all = work.starts_with("rewrite");
         if random.below(3) == 0 && !(needs_all && away.is_some()) {
             let point = random.below(40) as u64;
             history.push(format!("{work}, killed before {point}"));
             let was_killed = killed(place.root(), &work, point);
             let pool = open_any(place.root());
-            // A file that is rewritten in place has no bytes, or some that were not synced, until it is rewritten.
+            // A file that is being rewritten in place may be empty or have unsynced bytes.
             if was_killed && needs_all {
                 act(&pool, &work);
             }
@@ -264,7 +264,7 @@ fn random_histories_end_as_the_model_says() {
             }
             1 | 2 => {
                 if let Some(number) = away.take() {
-                    place.bring_back(number);
+                    place.restore_disk(number);
                     history.push(format!("d{number} comes back"));
                 }
             }

@@ -1,12 +1,12 @@
-//! Storage adapters: the suite for all of them, and what only pools promise.
+//! Storage adapters: the conformance suite for all of them, and tests of pools.
 
 mod conformance;
 mod crashes;
 mod files;
+mod fixture;
 mod full;
 mod histories;
 mod mirrors;
 mod order;
-mod playground;
 mod repair;
 mod targets;

@@ -1,12 +1,12 @@
-//! The namespace survives its disks.
+//! Mirrors of the namespace: loss, staleness, healing.
 
-use super::playground::{Playground, all_names, bytes, metadata};
+use super::fixture::{PoolFixture, all_names, bytes, metadata};
 use gabion_vault::storage::pool::config::Mirror;
 use gabion_vault::storage::pool::{PoolError, Warning};
 use std::fs;
 
-fn filled() -> Playground {
-    let place = Playground::new(6, 3, 2);
+fn filled() -> PoolFixture {
+    let place = PoolFixture::new(6, 3, 2);
     for number in 0..10 {
         place.put(&format!("dir {}/file {number}", number % 3), &bytes(3000 * number, number as u64));
     }
@@ -28,8 +28,8 @@ fn no_name_is_lost_with_any_two_targets() {
             let offline = place.pool.status().warnings;
             let offline = offline.iter().filter(|warning| matches!(warning, Warning::Offline { .. }));
             assert_eq!(offline.count(), 2, "and it is said");
-            place.bring_back(first);
-            place.bring_back(second);
+            place.restore_disk(first);
+            place.restore_disk(second);
         }
     }
     assert_eq!(place.pool.status().warnings, []);
@@ -39,9 +39,9 @@ fn no_name_is_lost_with_any_two_targets() {
     }
 }
 
-/// A disk that was away while files were removed, replaced and made must not bring its old names back.
+/// A disk that was offline while files were removed, replaced and created must not bring back its old names.
 #[test]
-fn a_mirror_that_missed_changes_is_not_believed() {
+fn a_mirror_that_missed_changes_is_not_used() {
     let place = filled();
     let elsewhere = place.reopened(6);
     // The first three targets are the mirrors.
@@ -51,7 +51,7 @@ fn a_mirror_that_missed_changes_is_not_believed() {
     place.pool.rename(b"dir 2", b"moved").unwrap();
     place.put("new", b"new");
     let names = all_names(&place.pool, b"");
-    place.bring_back(1);
+    place.restore_disk(1);
     let check = |pool: &gabion_vault::storage::pool::Pool| {
         assert_eq!(all_names(pool, b""), names);
         assert_eq!(pool.stub(b"dir 1/file 1").unwrap().size, 7);
@@ -66,7 +66,7 @@ fn a_mirror_that_missed_changes_is_not_believed() {
     let healed = place.pool.heal().unwrap();
     assert!(healed.failed.is_empty() && healed.mirrors == ["d1"], "{healed:?}");
     assert_eq!(place.pool.status().warnings, []);
-    // Now it can be the only one.
+    // Now it may be the only one.
     place.lose(2);
     place.lose(3);
     check(&place.pool);
@@ -74,7 +74,7 @@ fn a_mirror_that_missed_changes_is_not_believed() {
 }
 
 #[test]
-fn healing_finds_another_mirror_for_one_that_is_gone() {
+fn healing_replaces_a_lost_mirror() {
     let place = filled();
     let names = all_names(&place.pool, b"");
     place.lose(2);
@@ -85,7 +85,7 @@ fn healing_finds_another_mirror_for_one_that_is_gone() {
         |name: &str| place.pool.config().target.iter().find(|member| member.name == name).unwrap().mirror;
     assert_eq!((of(&fourth), of("d2")), (Mirror::Current, Mirror::None));
     place.pool.remove(b"dir 0/file 0").unwrap();
-    place.bring_back(2);
+    place.restore_disk(2);
     place.lose(1);
     assert_eq!(all_names(&place.pool, b"").len(), names.len() - 1);
 }
@@ -99,7 +99,7 @@ fn damaged_and_old_stubs_are_outvoted_and_healed() {
     let old = fs::read(&stubs[0]).unwrap();
     place.put(path, b"newer");
     let new = fs::read(&stubs[0]).unwrap();
-    // One mirror has an old version, one has garbage: what a crash and a bad sector leave.
+    // One mirror has an old version, one has garbage, as after a crash and a bad sector.
     fs::write(&stubs[0], &old).unwrap();
     fs::write(&stubs[1], &new[..new.len() / 2]).unwrap();
     assert_eq!(place.get(path).unwrap(), b"newer");
@@ -108,13 +108,13 @@ fn damaged_and_old_stubs_are_outvoted_and_healed() {
     let healed = place.pool.heal().unwrap();
     assert_eq!((healed.written, healed.removed, healed.failed.len()), (2, 0, 0), "{healed:?}");
     assert!(stubs.iter().all(|stub| fs::read(stub).unwrap() == new));
-    // A write heals too.
+    // A write also heals.
     fs::write(&stubs[2], b"").unwrap();
     place.put(path, b"newest");
     assert!(stubs.iter().all(|stub| fs::read(stub).unwrap() == fs::read(&stubs[0]).unwrap()));
 }
 
-/// That no mirror has a name is an answer; that the only one which has it is damaged is none.
+/// Absence on all mirrors is a result; damage of the only copy is an error.
 #[test]
 fn a_damaged_stub_is_not_an_absent_file() {
     let place = filled();
@@ -129,7 +129,7 @@ fn a_damaged_stub_is_not_an_absent_file() {
 }
 
 #[test]
-fn nothing_is_changed_when_too_many_targets_are_gone() {
+fn changes_are_refused_without_a_quorum() {
     let place = filled();
     for number in [2, 3, 4] {
         place.lose(number);
@@ -142,7 +142,7 @@ fn nothing_is_changed_when_too_many_targets_are_gone() {
     let error = place.pool.list(b"").unwrap_err();
     assert!(matches!(error, PoolError::Mirrors { .. }), "{error}");
     for number in 1..=4 {
-        place.bring_back(number);
+        place.restore_disk(number);
     }
     place.pool.remove(b"dir 0/file 0").unwrap();
 }
@@ -161,10 +161,10 @@ fn a_mirror_that_refuses_a_change_becomes_stale() {
     assert_eq!(place.pool.status().warnings, []);
 }
 
-/// After a power cut a name may be there whose stub was not durable yet: an empty file. Nobody was promised it, so it is no name. It was listed, `pool get`
-/// of its directory failed, and neither it nor its directory could be removed.
+/// Regression: after a power failure a name may exist whose stub was not durable yet, as an empty file. It was listed,
+/// `pool get` of its directory failed, and neither it nor its directory could be removed.
 #[test]
-fn a_stub_that_was_not_durable_is_no_name() {
+fn a_name_without_a_durable_stub_is_absent() {
     for only in [false, true] {
         let place = filled();
         place.put("new/file", b"a moment before the power cut");

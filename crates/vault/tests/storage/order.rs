@@ -1,12 +1,13 @@
-//! One order of events: a change that is killed at any counted point is done or not done, for every opener and for good.
+//! Order of changes: a change that is killed at any counted point is applied or not, permanently and for every later
+//! process.
 //!
-//! Before pools had a sequence number, a rename was noted on all mirrors and only the next *change* finished it: readers and mounts
-//! saw the old names first, wrote to them, and the old rename was then made under the open file.
+//! Before pools had change records, a rename was noted on all mirrors and completed only by the next *change*: readers
+//! and mounts saw the old names first, wrote to them, and the old rename was then applied under the open file.
 
-use super::playground::{Playground, bytes, metadata, options};
+use super::fixture::{PoolFixture, bytes, metadata, options};
 use gabion_vault::coder::Coders;
 use gabion_vault::fault;
-use gabion_vault::live::{Found, Live, LiveFile};
+use gabion_vault::live::{Live, LiveEntry, LiveFile};
 use gabion_vault::storage::pool::{Pool, Unlinked};
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,12 +25,12 @@ pub(crate) fn live(pool: &Pool) -> Live {
 
 fn open(live: &Live, path: &str) -> Option<LiveFile> {
     match live.find(path.as_bytes()).unwrap() {
-        Some(Found::File(stub)) => Some(live.open(*stub)),
-        Some(Found::Directory(..)) | None => None,
+        Some(LiveEntry::File(stub)) => Some(live.open(*stub)),
+        Some(LiveEntry::Directory(..)) | None => None,
     }
 }
 
-/// Empties a file, writes it and syncs it, as a program does through a mount.
+/// Truncates a file, writes and syncs it, as a program does through a mount.
 pub(crate) fn rewrite(live: &Live, path: &str, content: &[u8]) -> bool {
     let Some(file) = open(live, path) else { return false };
     let name = || vec![path.as_bytes().to_vec()];
@@ -42,11 +43,11 @@ pub(crate) fn rewrite(live: &Live, path: &str, content: &[u8]) -> bool {
 
 fn unnamed(live: &Live, path: &str, unnamed: Unlinked) {
     if let Unlinked::Last(stub) = unnamed {
-        live.bury(path.as_bytes(), stub);
+        live.queue_removal(path.as_bytes(), stub);
     }
 }
 
-/// Makes one change; its first word says which.
+/// Makes one change, chosen by its first word.
 pub(crate) fn act(pool: &Pool, work: &str) {
     let words: Vec<&str> = work.split(' ').collect();
     match words[..] {
@@ -59,8 +60,10 @@ pub(crate) fn act(pool: &Pool, work: &str) {
         ["mkdir", path] => drop(pool.make_directory(path.as_bytes(), 0o755, 0, 0).unwrap()),
         ["live-mv", from, to] => {
             let live = live(pool);
-            use gabion_vault::live::Moved;
-            if let Moved::Over(Some(gone)) = live.rename(from.as_bytes(), to.as_bytes(), false).unwrap() {
+            use gabion_vault::live::RenameOutcome;
+            if let RenameOutcome::Renamed(Some(gone)) =
+                live.rename(from.as_bytes(), to.as_bytes(), false).unwrap()
+            {
                 unnamed(&live, to, gone);
             }
         }
@@ -95,7 +98,7 @@ pub(crate) fn act(pool: &Pool, work: &str) {
 #[test]
 #[ignore = "this is the child, which the other tests start"]
 fn child() {
-    // Before which file-system change it is killed, and what it does.
+    // The file-system change before which it is killed, and its operation.
     let mut told = String::new();
     std::io::stdin().read_line(&mut told).unwrap();
     let Some((point, work)) = told.trim_end().split_once(' ') else { return };
@@ -111,7 +114,7 @@ pub(crate) fn open_any(root: &Path) -> Pool {
     Pool::open_at(&there, options()).unwrap()
 }
 
-/// Does `work` in a child that is killed before its file-system change `point`. Whether it was killed: otherwise it has done all.
+/// Runs `work` in a child that is killed before its file-system change `point`. False if the child finished first.
 pub(crate) fn killed(root: &Path, work: &str, point: u64) -> bool {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "order::child", "--ignored", "--nocapture"])
@@ -128,7 +131,7 @@ pub(crate) fn killed(root: &Path, work: &str, point: u64) -> bool {
     !done.status.success()
 }
 
-/// Every file with its content, every directory with a slash behind it.
+/// Every file with its content, every directory with a trailing slash.
 pub(crate) type Seen = BTreeMap<String, Vec<u8>>;
 
 pub(crate) fn seen(pool: &Pool) -> Seen {
@@ -158,8 +161,8 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// A pool whose three mirrors are d1, d2 and d3.
-fn filled() -> Playground {
-    let place = Playground::in_memory(6, 2, 2);
+fn filled() -> PoolFixture {
+    let place = PoolFixture::in_memory(6, 2, 2);
     for (number, path) in ["a", "b", "dir/c", "dir/d"].into_iter().enumerate() {
         place.put(path, &bytes(5000 + number * 3000, number as u64));
     }
@@ -168,8 +171,8 @@ fn filled() -> Playground {
     place
 }
 
-/// The whole namespace of a pool, to begin again from.
-fn again(place: &Playground, scratch: &Path) {
+/// Restores the whole namespace of a pool.
+fn again(place: &PoolFixture, scratch: &Path) {
     (1..=place.count).for_each(|number| fs::remove_dir_all(place.target(number)).unwrap());
     let targets = (1..=place.count).map(|number| scratch.join(format!("d{number}")));
     let done = Command::new("cp").arg("-a").args(targets).arg(place.root()).status().unwrap();
@@ -195,12 +198,12 @@ const WORKS: [&str; 16] = [
     "link b dir/another",
 ];
 
-/// For users of `gabion pool` and of mounts: a change that was killed is done or not done. The first reader decides that for all
-/// that come later, whichever disks answer then, and the next change does not alter it.
+/// The first reader after a killed change decides whether it is applied, for all later readers and whichever disks are
+/// reachable; the next change does not alter the result.
 #[test]
-fn a_change_killed_at_any_point_is_done_or_not_and_stays_so() {
+fn a_change_killed_at_any_point_is_applied_or_not_for_good() {
     let place = filled();
-    let scratch = Playground::in_memory(1, 1, 0);
+    let scratch = PoolFixture::in_memory(1, 1, 0);
     fs::remove_dir_all(scratch.target(1)).unwrap();
     (1..=6).for_each(|number| copy(&place.target(number), scratch.root()));
     let before = seen(&place.reopened(1));
@@ -214,7 +217,7 @@ fn a_change_killed_at_any_point_is_done_or_not_and_stays_so() {
             let told = format!("{work}, killed before change {point}");
             let was_killed = killed(place.root(), work, point);
             let first = seen(&place.reopened(1 + point as usize % 6));
-            // A file that is made through a mount has no bytes at first.
+            // A file that is created through a mount has no bytes at first.
             let begun = |all: &Seen| {
                 work.starts_with("live-put")
                     && all.get("fresh").is_some_and(|found| after["fresh"].starts_with(found))
@@ -225,7 +228,7 @@ fn a_change_killed_at_any_point_is_done_or_not_and_stays_so() {
             others.into_iter().for_each(|number| place.lose(number));
             let alone = Pool::open_at(&[place.target(4)], options()).unwrap();
             assert_eq!(names(&alone), first.keys().cloned().collect::<Vec<_>>(), "{told}, one mirror");
-            others.into_iter().for_each(|number| place.bring_back(number));
+            others.into_iter().for_each(|number| place.restore_disk(number));
             act(&open_any(place.root()), "put later/one 9 10");
             act(&open_any(place.root()), "put later/two 9 10");
             let mut then = seen(&place.reopened(1));
@@ -240,16 +243,17 @@ fn a_change_killed_at_any_point_is_done_or_not_and_stays_so() {
 }
 
 fn names(pool: &Pool) -> Vec<String> {
-    let mut all = super::playground::all_names(pool, b"");
+    let mut all = super::fixture::all_names(pool, b"");
     all.sort();
     all
 }
 
-/// Programs write through a mount after a rename, an exchange or a link was killed. What they sync is found under the names that they wrote to.
+/// Programs write through a mount after a rename, an exchange or a link was killed. Their synced writes must be found
+/// under the names they wrote to.
 #[test]
-fn what_is_synced_after_a_killed_rename_is_never_lost() {
+fn synced_writes_after_a_killed_rename_are_never_lost() {
     let place = filled();
-    let scratch = Playground::in_memory(1, 1, 0);
+    let scratch = PoolFixture::in_memory(1, 1, 0);
     fs::remove_dir_all(scratch.target(1)).unwrap();
     (1..=6).for_each(|number| copy(&place.target(number), scratch.root()));
     for work in ["mv a b", "live-mv b dir/c", "swap b dir/c", "mv dir moved", "link b dir/another"] {
@@ -262,7 +266,7 @@ fn what_is_synced_after_a_killed_rename_is_never_lost() {
             for (number, path) in ["a", "b", "dir/c", "dir/d", "moved/c"].into_iter().enumerate() {
                 let content = bytes(7000, 50 + number as u64);
                 if rewrite(&live, path, &content) {
-                    // Names of one file have one content.
+                    // All names of a file have the same content.
                     let same = |other: &String| {
                         pool.stub(other.as_bytes()).unwrap().id == pool.stub(path.as_bytes()).unwrap().id
                     };
@@ -289,16 +293,16 @@ fn what_is_synced_after_a_killed_rename_is_never_lost() {
     }
 }
 
-/// A disk whose content was put back to an earlier state (a snapshot, a clone) must not serve old bytes nor removed names.
+/// A disk that was set back to an earlier state (a snapshot, a clone) must serve neither old bytes nor removed names.
 #[test]
-fn a_mirror_put_back_to_an_older_state_is_not_believed() {
-    let place = Playground::in_memory(6, 2, 2);
+fn a_mirror_set_back_to_an_older_state_is_not_used() {
+    let place = PoolFixture::in_memory(6, 2, 2);
     for seed in 0..3 {
         place.put("file", &bytes(5000, seed));
     }
     place.put("removed", b"removed");
     place.put("moved", b"moved");
-    let scratch = Playground::in_memory(1, 1, 0);
+    let scratch = PoolFixture::in_memory(1, 1, 0);
     fs::remove_dir_all(scratch.target(1)).unwrap();
     copy(&place.target(1), scratch.root());
     for path in ["file", "removed"] {
@@ -309,7 +313,7 @@ fn a_mirror_put_back_to_an_older_state_is_not_believed() {
     let now = seen(&place.pool);
     for part in fs::read_dir(scratch.root().join("d1")).unwrap() {
         let part = part.unwrap().file_name();
-        // Content stays: this is about names.
+        // Objects stay: this test is about names.
         if part != "objects" {
             let there = place.target(1).join(&part);
             let _ = fs::remove_dir_all(&there);
@@ -331,9 +335,9 @@ fn a_mirror_put_back_to_an_older_state_is_not_believed() {
     assert_eq!(names(&open_any(place.root())), ["file", "next", "there"], "what the first mirror says alone");
 }
 
-/// A program writes to a file that it has open in a mount while `gabion pool mv` moves it. The mount knows the old name, or none after it
-/// looked there once more: what the program syncs is in the file under its new name. It went to objects that the stub did not
-/// tell of, and the next read failed.
+/// Regression: a program writes to an open file while `gabion pool mv` moves it. The mount knows the old name, or none
+/// after a new lookup. The synced bytes must be in the file under its new name; they used to go to objects that the
+/// stub did not refer to.
 #[test]
 fn an_open_file_that_another_process_moves_keeps_what_is_synced() {
     for (known, written_before) in [(true, false), (true, true), (false, false), (false, true)] {
@@ -361,7 +365,7 @@ fn an_open_file_that_another_process_moves_keeps_what_is_synced() {
     }
 }
 
-/// One that another process removes stays readable for the program, and does not come back.
+/// A file removed by another process stays readable for programs that have it open, and stays removed.
 #[test]
 fn an_open_file_that_another_process_removes_does_not_come_back() {
     let place = filled();

@@ -1,6 +1,6 @@
-//! Objects that are gone are made anew.
+//! Missing objects are recreated.
 
-use super::playground::{BLOCK, Playground, bytes, metadata};
+use super::fixture::{BLOCK, PoolFixture, bytes, metadata};
 use gabion_engine::Code;
 use gabion_vault::storage::{Repairable, Storage};
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 const COLUMN: usize = 1;
 
 /// Writes the cells of one column, up to a stripe.
-fn rewrite(place: &Playground, repair: &mut dyn Repairable, content: &[u8], stripes: u64) {
+fn rewrite(place: &PoolFixture, repair: &mut dyn Repairable, content: &[u8], stripes: u64) {
     let code: Code = "3+2".parse().unwrap();
     let layout = place.pool.layout(b"file", &code, BLOCK).unwrap();
     for run in layout.geometry.cut(content.len() as u64).runs(1).take_while(|run| run.first < stripes) {
@@ -21,8 +21,8 @@ fn rewrite(place: &Playground, repair: &mut dyn Repairable, content: &[u8], stri
 }
 
 #[test]
-fn an_object_that_is_gone_is_made_anew_in_its_place() {
-    let place = Playground::new(5, 3, 2);
+fn a_missing_object_is_recreated_in_place() {
+    let place = PoolFixture::new(5, 3, 2);
     let content = bytes(100_000, 1);
     place.put("file", &content);
     let before = place.pool.stub(b"file").unwrap();
@@ -42,7 +42,7 @@ fn an_object_that_is_gone_is_made_anew_in_its_place() {
 #[test]
 fn a_column_of_a_lost_target_moves_to_a_free_domain() {
     let domains = [Some("a"), Some("b"), Some("c"), Some("d"), Some("d"), Some("e"), Some("f")];
-    let place = Playground::with_domains(&domains, 3, 2);
+    let place = PoolFixture::with_domains(&domains, 3, 2);
     let content = bytes(100_000, 2);
     place.put("file", &content);
     let code: Code = "3+2".parse().unwrap();
@@ -67,8 +67,8 @@ fn a_column_of_a_lost_target_moves_to_a_free_domain() {
     assert_eq!(all.iter().map(|name| domain(name)).collect::<BTreeSet<_>>().len(), 5, "{all:?}");
     assert_ne!(after.targets[COLUMN], before.targets[COLUMN]);
     assert!(place.get("file").unwrap() == content);
-    // When the disk comes back, what is on it belongs to nobody.
-    place.bring_back(lost);
+    // When the disk returns, its object is unreferenced.
+    place.restore_disk(lost);
     assert!(place.get("file").unwrap() == content);
     let orphans = place.pool.sweep(true).unwrap().orphans;
     assert_eq!(orphans.iter().map(|orphan| &orphan.target).collect::<Vec<_>>(), [&before.targets[COLUMN]]);
@@ -77,7 +77,7 @@ fn a_column_of_a_lost_target_moves_to_a_free_domain() {
 
 #[test]
 fn without_a_free_domain_nothing_moves() {
-    let place = Playground::new(3, 3, 0);
+    let place = PoolFixture::new(3, 3, 0);
     place.put("file", &bytes(100_000, 3));
     let number: usize = place.pool.stub(b"file").unwrap().targets[COLUMN][1..].parse().unwrap();
     place.lose(number);
@@ -88,10 +88,10 @@ fn without_a_free_domain_nothing_moves() {
     assert!(error.to_string().contains(&format!("d{number}")), "{error}");
 }
 
-/// Half of an object must never stand for the whole: its missing half would read as zeros.
+/// An incomplete object must never be used: its missing half would read as zeros.
 #[test]
-fn half_an_object_takes_no_place() {
-    let place = Playground::new(5, 3, 2);
+fn an_incomplete_object_is_not_published() {
+    let place = PoolFixture::new(5, 3, 2);
     let content = bytes(100_000, 4);
     place.put("file", &content);
     fs::remove_file(place.object("file", COLUMN)).unwrap();
@@ -106,7 +106,7 @@ fn half_an_object_takes_no_place() {
 
 #[test]
 fn a_file_that_was_replaced_meanwhile_is_not_overwritten() {
-    let place = Playground::new(5, 3, 2);
+    let place = PoolFixture::new(5, 3, 2);
     let content = bytes(100_000, 5);
     place.put("file", &content);
     let mut repair = place.pool.open_for_repair(b"file").unwrap();
@@ -117,7 +117,7 @@ fn a_file_that_was_replaced_meanwhile_is_not_overwritten() {
     assert_eq!(place.get("file").unwrap(), b"new");
 }
 
-/// Programs that other threads start have all descriptors for a moment, and with them the locks.
+/// Programs started by other threads briefly inherit all descriptors, and with them the locks.
 #[test]
 fn a_program_that_is_being_started_does_not_keep_files_locked() {
     let needed = Arc::new(());
@@ -130,7 +130,7 @@ fn a_program_that_is_being_started_does_not_keep_files_locked() {
         }
         started
     });
-    let place = Playground::new(3, 3, 0);
+    let place = PoolFixture::new(3, 3, 0);
     for round in 0..200 {
         let content = bytes(20_000, round);
         place.put("file", &content);

@@ -1,6 +1,6 @@
-//! Targets come, go, and are mistaken for each other.
+//! Targets are added, lost, returned and confused with each other.
 
-use super::playground::{BLOCK, Playground, bytes, metadata, options};
+use super::fixture::{BLOCK, PoolFixture, bytes, metadata, options};
 use gabion_engine::Code;
 use gabion_vault::storage::pool::{NewTarget, Pool, PoolError, Registry, Warning};
 use gabion_vault::storage::{Fault, LayoutError, Storage, TargetState};
@@ -9,7 +9,7 @@ use std::fs;
 
 #[test]
 fn a_disk_of_another_pool_is_refused_by_name() {
-    let (ours, theirs) = (Playground::new(4, 2, 1), Playground::new(4, 2, 1));
+    let (ours, theirs) = (PoolFixture::new(4, 2, 1), PoolFixture::new(4, 2, 1));
     ours.put("file", &bytes(50_000, 1));
     fs::rename(ours.target(2), ours.root().join("away")).unwrap();
     fs::rename(theirs.target(3), ours.target(2)).unwrap();
@@ -19,7 +19,7 @@ fn a_disk_of_another_pool_is_refused_by_name() {
     for part in ["d2", "d3", &ours_id, &theirs_id, "was another disk mounted there?"] {
         assert!(error.to_string().contains(part), "no {part} in {error}");
     }
-    // A pool that is open already takes nothing from it.
+    // An open pool takes nothing from it either.
     assert_eq!(ours.pool.targets()[1].state, TargetState::Offline);
     let status = ours.pool.status();
     assert!(status.targets[1].reason.as_ref().unwrap().contains("d3"), "{status:?}");
@@ -27,20 +27,20 @@ fn a_disk_of_another_pool_is_refused_by_name() {
 
 #[test]
 fn exchanged_disks_are_refused() {
-    let place = Playground::new(4, 2, 1);
+    let place = PoolFixture::new(4, 2, 1);
     fs::rename(place.target(1), place.root().join("away")).unwrap();
     fs::rename(place.target(2), place.target(1)).unwrap();
     fs::rename(place.root().join("away"), place.target(2)).unwrap();
     let error = Pool::open_at(&[place.target(3)], options()).unwrap_err();
     assert!(matches!(error, PoolError::Foreign { .. }), "{error}");
-    // Told where they are, it takes them there.
+    // With the right paths it accepts them.
     let pool = Pool::open_at(&[1, 2, 3, 4].map(|number| place.target(number)), options()).unwrap();
     assert!(pool.targets().iter().all(|target| target.state == TargetState::Online));
 }
 
 #[test]
 fn a_mount_point_without_its_disk_is_not_an_empty_disk() {
-    let place = Playground::new(4, 2, 1);
+    let place = PoolFixture::new(4, 2, 1);
     place.put("file", &bytes(50_000, 1));
     place.lose(1);
     fs::create_dir(place.target(1)).unwrap();
@@ -53,13 +53,13 @@ fn a_mount_point_without_its_disk_is_not_an_empty_disk() {
     }
     assert_eq!(fs::read_dir(place.target(1)).unwrap().count(), 0, "nothing is written below a mount point");
     fs::remove_dir(place.target(1)).unwrap();
-    place.bring_back(1);
+    place.restore_disk(1);
     assert_eq!(place.pool.targets()[0].state, TargetState::Online);
 }
 
 #[test]
-fn what_is_on_a_lost_target_is_a_fault_with_its_name() {
-    let place = Playground::new(4, 3, 1);
+fn reading_from_a_lost_target_is_a_fault_with_its_name() {
+    let place = PoolFixture::new(4, 3, 1);
     let content = bytes(5 * BLOCK as usize, 1);
     place.put("file", &content);
     let stub = place.pool.stub(b"file").unwrap();
@@ -76,8 +76,8 @@ fn what_is_on_a_lost_target_is_a_fault_with_its_name() {
     assert!(matches!(&lost, Fault::Lost(name) if *name == stub.targets[1].as_bytes()), "{lost:?}");
     assert_eq!(file.read(&run, 0, 2, &mut buffer).unwrap(), BLOCK as usize, "others are read");
     assert!(buffer == content[2 * BLOCK as usize..3 * BLOCK as usize]);
-    place.bring_back(number);
-    // The same file, still open: it is there again.
+    place.restore_disk(number);
+    // The same file, still open, is readable again.
     assert_eq!(file.read(&run, 0, 1, &mut buffer).unwrap(), BLOCK as usize);
     fs::remove_file(place.object("file", 0)).unwrap();
     let lost = place.pool.open(b"file").unwrap().read(&run, 0, 0, &mut buffer).unwrap_err();
@@ -86,7 +86,7 @@ fn what_is_on_a_lost_target_is_a_fault_with_its_name() {
 
 #[test]
 fn codes_must_fit_the_stripe() {
-    let place = Playground::new(4, 3, 1);
+    let place = PoolFixture::new(4, 3, 1);
     place.put("file", b"x");
     for k in [1, 2, 4] {
         let code: Code = format!("{k}+1").parse().unwrap();
@@ -96,8 +96,8 @@ fn codes_must_fit_the_stripe() {
 }
 
 #[test]
-fn retired_targets_take_nothing_new_and_new_ones_do() {
-    let place = Playground::new(4, 2, 1);
+fn retired_targets_receive_nothing_new_and_new_ones_do() {
+    let place = PoolFixture::new(4, 2, 1);
     place.put("old", &bytes(50_000, 1));
     let name = place.pool.add(&NewTarget { path: place.root().join("d5"), domain: None }).unwrap();
     assert_eq!(name, "d5");
@@ -124,8 +124,8 @@ fn retired_targets_take_nothing_new_and_new_ones_do() {
 }
 
 #[test]
-fn directories_with_something_in_them_do_not_become_targets() {
-    let place = Playground::new(3, 2, 1);
+fn directories_with_content_are_refused_as_targets() {
+    let place = PoolFixture::new(3, 2, 1);
     let refused = |path: &std::path::Path| {
         let target = NewTarget { path: path.to_owned(), domain: None };
         place.pool.add(&target).unwrap_err().to_string()
@@ -135,7 +135,7 @@ fn directories_with_something_in_them_do_not_become_targets() {
     fs::write(full.join("photo"), b"mine").unwrap();
     assert!(refused(&full).contains("not empty"));
     assert!(refused(&place.target(2)).contains("twice"));
-    let other = Playground::new(3, 2, 1);
+    let other = PoolFixture::new(3, 2, 1);
     assert!(refused(&other.target(1)).contains("d1 of pool tank"));
     let twice = [
         NewTarget { path: place.root().join("x"), domain: None },
@@ -154,7 +154,7 @@ fn directories_with_something_in_them_do_not_become_targets() {
 #[test]
 fn domains_are_respected_and_load_is_spread() {
     let domains = ["a", "a", "a", "b", "b", "c", "d", "d", "e", "f"].map(Some);
-    let place = Playground::with_domains(&domains, 3, 2);
+    let place = PoolFixture::with_domains(&domains, 3, 2);
     let config = place.pool.config();
     let domain = |name: &str| config.target.iter().find(|member| member.name == name).unwrap().domain.clone();
     let mut load: BTreeMap<String, usize> = BTreeMap::new();
@@ -182,17 +182,17 @@ fn domains_are_respected_and_load_is_spread() {
         written.stub.targets.iter().for_each(|name| *load.entry(name.clone()).or_default() += 1);
     }
     assert_eq!(load.len(), 10, "{load:?}");
-    let warned = Warning::FewDomains { domains: 6, wanted: 3 + 4, missing: 1 };
+    let warned = Warning::FewDomains { domains: 6, required: 3 + 4, missing: 1 };
     assert!(!place.pool.status().warnings.contains(&warned));
     place.lose(9);
     place.lose(10);
-    let missing = Warning::FewDomains { domains: 4, wanted: 5, missing: 1 };
+    let missing = Warning::FewDomains { domains: 4, required: 5, missing: 1 };
     assert!(place.pool.status().warnings.contains(&missing), "{:?}", place.pool.status().warnings);
 }
 
 #[test]
 fn a_pool_is_found_by_name_and_by_any_target() {
-    let place = Playground::new(3, 2, 1);
+    let place = PoolFixture::new(3, 2, 1);
     place.put("file", b"x");
     let registry = Registry::new(place.root().join("registry/pools"));
     assert_eq!(registry.find("tank").unwrap(), None);
@@ -211,11 +211,12 @@ fn a_pool_is_found_by_name_and_by_any_target() {
     assert!(error.to_string().contains("no pool.toml"), "{error}");
 }
 
-/// Programs from before records of changes would change names without recording them, and would encode everything again at the former
-/// places of redundancy. They refuse version 2, so a pool of version 1 must get it with the first change, and not by being read.
+/// Programs without change records would change names without recording them, and encode everything again at the former
+/// paths of redundancy. They refuse version 2, so a pool of version 1 must be raised by the first change, and not by a
+/// reader.
 #[test]
 fn the_first_change_raises_the_version_of_an_old_pool() {
-    let place = Playground::new(4, 2, 1);
+    let place = PoolFixture::new(4, 2, 1);
     place.put("file", &bytes(50_000, 1));
     let formats = || -> Vec<String> {
         let line = |number: usize| {

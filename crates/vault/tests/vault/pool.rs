@@ -443,7 +443,7 @@ fn domains_are_kept_apart_or_it_is_said() {
     ground.lose(6);
     let left = ground.repair();
     assert!(!left.is_empty() && left.len() < 12, "{left:?}");
-    assert!(left.values().all(|why| why.contains("no target in a domain of its own")), "{left:?}");
+    assert!(left.values().all(|why| why.contains("no target in a separate failure domain")), "{left:?}");
     let report = ground.protect();
     assert_eq!(report.done.thin as usize, 12 - left.len(), "{report:?}");
     assert!(report.done.failed.is_empty(), "{report:?}");

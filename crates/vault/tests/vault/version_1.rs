@@ -95,6 +95,21 @@ fn protect_replaces_version_1_by_version_2() {
     assert!(ground.protect_all().seen.changes.is_empty());
 }
 
+/// The second run of a new vault read the headers of all redundancy to learn its version.
+#[test]
+fn redundancy_of_a_new_vault_is_of_version_2_from_the_beginning() {
+    let known = |ground: &Playground| ground.vault.catalogue.note("redundancy format").unwrap();
+    let new = Playground::new("4+2");
+    new.write("file", b"content");
+    new.protect();
+    assert_eq!(known(&new).as_deref(), Some("2"));
+    let old = ground();
+    old.protect();
+    assert_eq!(known(&old), None, "replaced in this run, looked at in the next one");
+    old.protect();
+    assert_eq!(known(&old).as_deref(), Some("2"));
+}
+
 /// A catalogue that is lost with version 1 makes no difference.
 #[test]
 fn version_1_without_a_catalogue_is_replaced_as_well() {

@@ -1,4 +1,4 @@
-//! Instructions as bytes.
+//! Encoder of instructions.
 
 use crate::compiler::target::Target;
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
@@ -26,12 +26,12 @@ pub(super) fn constant(base: Register, offset: usize, broadcast: bool) -> Memory
     MemoryOperand::new(base, Register::None, 1, offset as i64, SHORTEST, broadcast, Register::None)
 }
 
-const WELL_FORMED: &str = "the vocabulary names instructions with these operands";
+const VALID_OPERANDS: &str = "every instruction of the vocabulary takes these operands";
 
-/// Code that grows.
+/// A growing buffer of machine code.
 pub(super) struct Assembler {
     encoder: Encoder,
-    /// Bytes so far.
+    /// Bytes emitted so far.
     length: u64,
 }
 
@@ -42,7 +42,7 @@ impl Default for Assembler {
 }
 
 impl Assembler {
-    /// Where the next instruction goes.
+    /// Offset of the next instruction.
     pub(super) fn here(&self) -> u64 {
         self.length
     }
@@ -53,38 +53,38 @@ impl Assembler {
     }
 
     pub(super) fn with1(&mut self, code: Code, register: Register) {
-        self.push(Instruction::with1(code, register).expect(WELL_FORMED));
+        self.push(Instruction::with1(code, register).expect(VALID_OPERANDS));
     }
 
     pub(super) fn push_memory(&mut self, code: Code, memory: MemoryOperand) {
-        self.push(Instruction::with1(code, memory).expect(WELL_FORMED));
+        self.push(Instruction::with1(code, memory).expect(VALID_OPERANDS));
     }
 
     pub(super) fn with2(&mut self, code: Code, to: Register, from: Register) {
-        self.push(Instruction::with2(code, to, from).expect(WELL_FORMED));
+        self.push(Instruction::with2(code, to, from).expect(VALID_OPERANDS));
     }
 
     pub(super) fn with2_immediate(&mut self, code: Code, to: Register, immediate: i32) {
-        self.push(Instruction::with2(code, to, immediate).expect(WELL_FORMED));
+        self.push(Instruction::with2(code, to, immediate).expect(VALID_OPERANDS));
     }
 
     pub(super) fn load(&mut self, code: Code, to: Register, from: MemoryOperand) {
-        self.push(Instruction::with2(code, to, from).expect(WELL_FORMED));
+        self.push(Instruction::with2(code, to, from).expect(VALID_OPERANDS));
     }
 
     pub(super) fn store(&mut self, code: Code, to: MemoryOperand, from: Register) {
-        self.push(Instruction::with2(code, to, from).expect(WELL_FORMED));
+        self.push(Instruction::with2(code, to, from).expect(VALID_OPERANDS));
     }
 
     pub(super) fn shift(&mut self, code: Code, to: Register, from: Register, by: u32) {
-        self.push(Instruction::with3(code, to, from, by).expect(WELL_FORMED));
+        self.push(Instruction::with3(code, to, from, by).expect(VALID_OPERANDS));
     }
 
     pub(super) fn with3(&mut self, code: Code, to: Register, a: Register, b: Register) {
-        self.push(Instruction::with3(code, to, a, b).expect(WELL_FORMED));
+        self.push(Instruction::with3(code, to, a, b).expect(VALID_OPERANDS));
     }
 
-    /// The third operand is in memory or in a register.
+    /// An instruction whose third operand is in memory or in a register.
     pub(super) fn three(
         &mut self,
         code: Code,
@@ -99,11 +99,11 @@ impl Assembler {
             (Ok(b), Some(immediate)) => Instruction::with4(code, to, a, b, immediate),
             (Err(b), Some(immediate)) => Instruction::with4(code, to, a, b, immediate),
         };
-        self.push(instruction.expect(WELL_FORMED));
+        self.push(instruction.expect(VALID_OPERANDS));
     }
 
     pub(super) fn branch(&mut self, code: Code, to: u64) {
-        self.push(Instruction::with_branch(code, to).expect(WELL_FORMED));
+        self.push(Instruction::with_branch(code, to).expect(VALID_OPERANDS));
     }
 
     pub(super) fn finish(mut self) -> Vec<u8> {

@@ -1,30 +1,30 @@
-//! Constants: where each lies in memory, and which live in registers while the loop runs.
+//! Constants of a loop: their memory layout, and the ones that are kept in registers.
 
 use super::Shape;
 use super::assembler::register;
+use crate::bytemap::{AffineMatrix, ByteMap, MapForm, NibbleTables};
 use crate::compiler::machine::{Allocated, Step};
 use crate::compiler::program::{Half, Shuffle};
-use crate::kernel::linear::{AffineMatrix, ByteMap, MapForm, NibbleTables};
 use iced_x86::Register;
 use std::collections::HashMap;
 
-/// Something that is the same in every turn of the loop.
+/// A loop-invariant operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Constant {
     /// The operand of `gf2p8affineqb`.
     Affine(ByteMap),
-    /// The same, another one for each eight bytes.
+    /// The same, with a different map for each eight bytes.
     AffineEach([ByteMap; 8]),
-    /// For every byte of a register the place it comes from.
+    /// Source index of every byte of a register.
     Places(Shuffle),
-    /// Sixteen images of half bytes.
+    /// Lookup table of sixteen nibble images.
     Table(ByteMap, Half),
     /// 0x0f in every byte.
     NibbleMask,
 }
 
 impl Constant {
-    /// Whether no instruction takes it from memory.
+    /// True if no instruction takes it from memory.
     fn needs_register(self) -> bool {
         matches!(self, Constant::NibbleMask | Constant::Places(_))
     }
@@ -33,25 +33,25 @@ impl Constant {
 pub(super) struct Constants {
     offsets: HashMap<Constant, usize>,
     bytes: Vec<u8>,
-    /// In the order of their registers.
+    /// Constants in registers, in register order.
     resident: Vec<(Constant, Register)>,
     by_constant: HashMap<Constant, Register>,
     passing: Option<Register>,
 }
 
 impl Constants {
-    /// `taken` machine registers belong to values.
+    /// `taken` machine registers hold values.
     pub(super) fn new(allocated: &Allocated, shape: Shape, taken: usize) -> Constants {
         let used = by_frequency(allocated);
         let mut free = (taken..shape.target.registers()).map(|index| register(shape.target, index));
-        // Where a constant serves several columns, one register is kept for those that have none of their own.
-        let (room, needed) =
+        // If constants are used for several columns, one register is reserved for loading those without their own.
+        let (free_count, needed) =
             (free.len(), used.iter().filter(|(constant, _)| constant.needs_register()).count());
         let affine = used
             .iter()
             .any(|(constant, _)| matches!(constant, Constant::Affine(_) | Constant::AffineEach(_)));
-        let serves_several = shape.columns > 1 && affine && used.len() > room;
-        let passing = if serves_several && room > needed { free.next_back() } else { None };
+        let serves_several = shape.columns > 1 && affine && used.len() > free_count;
+        let passing = if serves_several && free_count > needed { free.next_back() } else { None };
         let mut constants = Constants {
             offsets: HashMap::new(),
             bytes: Vec::new(),
@@ -70,7 +70,7 @@ impl Constants {
         self.offsets.insert(constant, self.bytes.len());
         match constant {
             Constant::Affine(map) => {
-                // Only the wide registers' instructions broadcast by themselves.
+                // Only instructions on 64-byte registers broadcast a memory operand.
                 let copies = if width == 64 { 1 } else { width / 8 };
                 let matrix = AffineMatrix::prepare(map).0.to_le_bytes();
                 (0..copies).for_each(|_| self.bytes.extend(matrix));
@@ -90,7 +90,7 @@ impl Constants {
         }
     }
 
-    /// Whether the loop reads nothing from their memory.
+    /// True if all constants are in registers.
     pub(super) fn are_resident(&self) -> bool {
         self.offsets.len() == self.resident.len()
     }
@@ -99,7 +99,7 @@ impl Constants {
         self.offsets[&constant]
     }
 
-    /// Those that are fetched before the loop.
+    /// Constants loaded before the loop.
     pub(super) fn resident(&self) -> Vec<(Constant, Register)> {
         self.resident.clone()
     }
@@ -108,12 +108,12 @@ impl Constants {
         self.by_constant.get(&constant).copied()
     }
 
-    /// The register through which all others pass.
+    /// The register for constants that are loaded in the loop.
     pub(super) fn passing_register(&self) -> Option<Register> {
         self.passing
     }
 
-    /// The register of one that always has one: the choice of registers for values left room for it.
+    /// The register of a constant that requires one; register allocation reserves it.
     pub(super) fn register(&self, constant: Constant) -> Register {
         self.by_constant[&constant]
     }
@@ -123,7 +123,7 @@ impl Constants {
     }
 }
 
-/// Where the bytes of a shuffled register of 64 bytes come from.
+/// Source indices of the bytes of a shuffled 64-byte register.
 fn places(shuffle: Shuffle) -> [u8; 64] {
     std::array::from_fn(|to| match shuffle {
         // Byte `to` is byte number to / symbols of symbol to % symbols.
@@ -139,7 +139,7 @@ fn places(shuffle: Shuffle) -> [u8; 64] {
     })
 }
 
-/// The constants of the steps, those first that need a register, then those that are used most.
+/// The constants of the steps: those that require a register first, then by number of uses.
 fn by_frequency(allocated: &Allocated) -> Vec<(Constant, usize)> {
     let mut uses: HashMap<Constant, usize> = HashMap::new();
     let mut order: Vec<Constant> = Vec::new();
@@ -147,7 +147,7 @@ fn by_frequency(allocated: &Allocated) -> Vec<(Constant, usize)> {
         let constant = match *step {
             Step::Map { map, .. } => Constant::Affine(map),
             Step::MapEach { maps, .. } => Constant::AffineEach(maps),
-            // A rotation has its distance in the instruction.
+            // A rotation encodes its distance in the instruction.
             Step::Shuffle { shuffle: Shuffle::Rotate(_), .. } => continue,
             Step::Shuffle { shuffle, .. } => Constant::Places(shuffle),
             Step::Look { map, half, .. } => Constant::Table(map, half),

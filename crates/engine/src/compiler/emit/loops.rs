@@ -1,4 +1,4 @@
-//! Loops that only measure: one kind of instruction as often as it goes, loads over a buffer, several streams, a chase of pointers.
+//! Measuring loops: repeated instructions, loads over a buffer, several streams, pointer chasing.
 //!
 //! ```text
 //! fn(place: *const u8, bytes: usize, turns: usize) -> *const u8    System V
@@ -15,10 +15,10 @@ const TURNS: Register = Register::RDX;
 const INDEX: Register = Register::RAX;
 const POINTER: Register = Register::R8;
 
-/// Any truth table does; this is the sum of three.
+/// Any truth table would do; this is the sum of three.
 const TABLE: u32 = 0x96;
 
-/// Registers that a loop may write without keeping them, except those with arguments, the index and the pointer.
+/// Caller-saved registers, except those with arguments, the index and the pointer.
 const SCALARS: [Register; 4] = [Register::RCX, Register::R9, Register::R10, Register::R11];
 
 fn vector(width: Width, index: usize) -> Register {
@@ -31,7 +31,7 @@ fn vector(width: Width, index: usize) -> Register {
     first + (index % 16) as u32
 }
 
-/// The instruction; nothing where there is none of this width.
+/// The instruction; `None` if it does not exist for this width.
 pub(in crate::compiler) fn instruction(operation: Operation, width: Width) -> Option<Code> {
     let [scalar, narrow, middle, wide] = match operation {
         Operation::Load => [
@@ -92,12 +92,12 @@ pub(in crate::compiler) fn instruction(operation: Operation, width: Width) -> Op
     (code != Code::INVALID).then_some(code)
 }
 
-/// [`REPEATS`] times the instruction per turn, no one waiting for another.
+/// A loop with [`REPEATS`] independent copies of the instruction per iteration.
 pub(in crate::compiler) fn repeated(code: Code, operation: Operation, width: Width) -> Vec<u8> {
     let mut assembler = Assembler::default();
     let head = assembler.here();
     let (first, second) = match width {
-        // Sources; nothing writes them.
+        // Source registers, never written.
         Width::Scalar => (BYTES, BYTES),
         _ => (vector(width, 14), vector(width, 15)),
     };
@@ -119,7 +119,7 @@ pub(in crate::compiler) fn repeated(code: Code, operation: Operation, width: Wid
     finish(assembler, width != Width::Scalar)
 }
 
-/// All of a buffer is loaded, as often as is asked for.
+/// A loop that loads all of a buffer the given number of times.
 pub(in crate::compiler) fn loads(load: Code, width: Width, access: Access) -> Vec<u8> {
     let mut assembler = Assembler::default();
     let again = assembler.here();
@@ -138,7 +138,7 @@ pub(in crate::compiler) fn loads(load: Code, width: Width, access: Access) -> Ve
     finish(assembler, width != Width::Scalar)
 }
 
-/// A line of every input is loaded, then a line of every output stored, for all lines. There is at least one input.
+/// A loop that loads a line of every input, then stores a line of every output. There is at least one input.
 pub(in crate::compiler) fn streams(
     (load, store): (Code, Code),
     width: Width,
@@ -157,7 +157,7 @@ pub(in crate::compiler) fn streams(
             let at = indexed(POINTER, INDEX, offset as isize);
             match block < inputs {
                 true => assembler.load(load, vector(width, block), at),
-                // What an input left there: nothing else gets into outputs.
+                // Stores a register that an input was loaded into.
                 false => assembler.store(store, at, vector(width, (block - inputs) % inputs)),
             }
         }
@@ -169,7 +169,7 @@ pub(in crate::compiler) fn streams(
     finish(assembler, width != Width::Scalar)
 }
 
-/// The store past the caches.
+/// The non-temporal store instruction.
 pub(in crate::compiler) fn streaming_store(width: Width) -> Code {
     match width {
         Width::Scalar => Code::Movnti_m64_r64,
@@ -179,7 +179,7 @@ pub(in crate::compiler) fn streaming_store(width: Width) -> Code {
     }
 }
 
-/// [`CHASED`] loads per turn, each from where the one before said; gives the last address.
+/// A loop of [`CHASED`] dependent loads per iteration; returns the last address.
 pub(in crate::compiler) fn chase() -> Vec<u8> {
     let mut assembler = Assembler::default();
     assembler.with2(Code::Mov_r64_rm64, INDEX, PLACE);

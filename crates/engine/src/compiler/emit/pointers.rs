@@ -1,4 +1,4 @@
-//! Which register holds the address of which block.
+//! Assignment of general registers to block addresses.
 
 use iced_x86::Register;
 use std::collections::BTreeMap;
@@ -17,26 +17,26 @@ pub(super) const POOL: [Register; 10] = [
     Register::R15,
 ];
 
-/// Those of them that belong to the caller.
+/// Callee-saved registers of the pool.
 const SAVED: [Register; 6] =
     [Register::RBX, Register::RBP, Register::R12, Register::R13, Register::R14, Register::R15];
 
-/// Registers that are fetched anew in every turn where there are more blocks than registers.
+/// Registers reloaded in every iteration if there are more blocks than registers.
 const ROTATING: usize = 3;
 
 pub(super) struct Pointers {
     pool: Vec<Register>,
-    /// Blocks that have a register for the whole loop, the first of the pool.
+    /// Blocks with a register for the whole loop, the first ones of the pool.
     resident: Vec<u32>,
-    /// The block in each of the others.
+    /// The block in each of the other registers.
     rotating: Vec<Option<u32>>,
-    /// The blocks whose addresses a turn still needs, the next one last.
+    /// The blocks that the iteration still accesses, the next one last.
     ahead: Vec<u32>,
 }
 
 impl Pointers {
-    /// `accesses` are the blocks that a turn reads and writes, in this order; `spare` are registers that the loop has no
-    /// other use for; the last `taken` of the pool have one.
+    /// `accesses` are the blocks that an iteration accesses, in order; `spare` are unused registers outside the pool;
+    /// the last `taken` registers of the pool are in use.
     pub(super) fn new(
         accesses: impl Iterator<Item = u32>,
         spare: impl Iterator<Item = Register>,
@@ -53,22 +53,22 @@ impl Pointers {
         Pointers { pool, resident, rotating: vec![None; rotating], ahead }
     }
 
-    /// Those that are fetched before the loop.
+    /// Blocks whose address is loaded before the loop.
     pub(super) fn resident(&self) -> Vec<(u32, Register)> {
         self.resident.iter().copied().zip(self.pool.iter().copied()).collect()
     }
 
-    /// The caller's registers that the loop writes, with the last `taken` of the pool.
+    /// Callee-saved registers that the loop writes, including the last `taken` of the pool.
     pub(super) fn saved(&self, taken: usize) -> Vec<Register> {
         let used = &self.pool[..self.resident.len() + self.rotating.len()];
         let others = &POOL[POOL.len() - taken..];
         SAVED.into_iter().filter(|saved| used.contains(saved) || others.contains(saved)).collect()
     }
 
-    /// The register of the block that is accessed next, and whether its address has to be fetched into it now: into
-    /// the one whose block is needed last.
+    /// The register of the next accessed block, and true if its address must be loaded now. It replaces the block whose
+    /// next use is farthest.
     pub(super) fn get(&mut self, block: u32) -> (Register, bool) {
-        assert_eq!(self.ahead.pop(), Some(block), "blocks are accessed as they were announced");
+        assert_eq!(self.ahead.pop(), Some(block), "blocks are accessed in the given order");
         if let Some(index) = self.resident.iter().position(|&resident| resident == block) {
             return (self.pool[index], false);
         }
@@ -85,7 +85,7 @@ impl Pointers {
     }
 }
 
-/// The blocks, those first that are accessed most.
+/// The blocks by number of accesses, most first.
 fn by_frequency(accesses: &[u32]) -> Vec<u32> {
     let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
     accesses.iter().for_each(|&block| *counts.entry(block).or_default() += 1);
@@ -97,10 +97,10 @@ fn by_frequency(accesses: &[u32]) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::Random;
+    use crate::conformance::TestRng;
     use std::collections::HashMap;
 
-    /// Runs two turns of the loop and follows what the registers hold.
+    /// Simulates the registers over two iterations.
     fn fetches_in_a_turn(accesses: &[u32], spare: &[Register]) -> usize {
         let mut pointers = Pointers::new(accesses.iter().copied(), spare.iter().copied(), 0);
         let mut held: HashMap<Register, u32> =
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn every_access_finds_its_block_in_every_turn() {
-        let mut random = Random(0x706f_696e);
+        let mut random = TestRng(0x706f_696e);
         for _ in 0..500 {
             let blocks = 1 + random.below(30);
             let accesses: Vec<u32> = (0..random.below(120)).map(|_| random.below(blocks) as u32).collect();

@@ -1,41 +1,42 @@
-//! Where a loop that signs keeps the last eight quotients of every division: after its slots, in a ring of eight turns for each.
+//! Memory of the divisions in a loop that signs: the last eight quotients of each, in rings of eight iterations after
+//! the spill slots.
 //!
-//! The position of a turn tells its place in the rings, so positions begin at a multiple of the step.
+//! The ring index follows from the position, so positions start at a multiple of the step.
 
 use super::assembler::{Assembler, memory};
 use super::{POSITION, pointers};
 use crate::compiler::program::Age;
 use iced_x86::{Code, Register};
 
-/// Turns that are remembered.
+/// Iterations per ring.
 pub(in crate::compiler) const TURNS: usize = 8;
 
 pub(super) struct Remainders {
-    /// Bytes of a block in a turn.
+    /// Bytes of a block per iteration.
     step: usize,
-    /// Where the rings begin.
+    /// Offset of the rings.
     first: usize,
 }
 
 impl Remainders {
-    /// Registers with places in the rings: the last ones of the pool.
+    /// Registers with ring indices: the last ones of the pool.
     pub(super) const REGISTERS: usize = 3;
 
     pub(super) fn new(step: usize, slots: u32) -> Remainders {
         Remainders { step, first: slots as usize * step }
     }
 
-    /// The register that has the place of a quotient of this age in its ring.
+    /// The register with the ring index of a quotient of this age.
     pub(super) fn index(&self, age: Age) -> Register {
         pointers::POOL[pointers::POOL.len() - Self::REGISTERS + age as usize]
     }
 
-    /// Where the ring of a division begins.
+    /// Offset of the ring of a division.
     pub(super) fn offset(&self, division: usize) -> usize {
         self.first + division * TURNS * self.step
     }
 
-    /// Brings the registers to the turn at the current position.
+    /// Sets the registers for the iteration at the current position.
     pub(super) fn begin_turn(&self, assembler: &mut Assembler) {
         for (age, turns) in [(Age::Eighth, 0), (Age::Seventh, 1), (Age::Last, TURNS - 1)] {
             let index = self.index(age);

@@ -1,4 +1,4 @@
-//! The instructions that steps become, for either register width.
+//! Instruction selection for both register widths.
 
 use crate::compiler::target::Target;
 use iced_x86::Code;
@@ -15,13 +15,13 @@ pub(super) struct Vocabulary {
     pub(super) and: Code,
     pub(super) shift_right: Code,
     pub(super) shuffle: Code,
-    /// Any byte from anywhere in the register.
+    /// Permutes bytes across the whole register.
     pub(super) permute: Code,
     /// By multiples of eight bytes.
     pub(super) rotate: Code,
-    /// 8 bytes from memory, repeated.
+    /// Broadcasts 8 bytes from memory.
     pub(super) broadcast8: Code,
-    /// 16 bytes from memory, repeated.
+    /// Broadcasts 16 bytes from memory.
     pub(super) broadcast16: Code,
 }
 
@@ -60,7 +60,7 @@ const AVX2: Vocabulary = Vocabulary {
     and: Code::VEX_Vpand_ymm_ymm_ymmm256,
     shift_right: Code::VEX_Vpsrlw_ymm_ymm_imm8,
     shuffle: Code::VEX_Vpshufb_ymm_ymm_ymmm256,
-    // Nor do they move bytes across their registers.
+    // Nor cross-lane permutations.
     permute: Code::INVALID,
     rotate: Code::INVALID,
     broadcast8: Code::VEX_Vpbroadcastq_ymm_xmmm64,

@@ -1,28 +1,22 @@
-//! Blocks that lie badly to each other, though none overlaps another: by their places within pages.
+//! Detection of blocks that slow each other down by their page offsets, although none overlaps another.
 //!
-//! **Loads wait for stores they have nothing to do with.** Before it may read, a load is compared with the stores that are still on their
-//! way, by the last twelve bits of their addresses. One that seems to be the load's own makes it wait, though it may be pages away. Say an
-//! output begins `d` bytes behind an input, counted within a page: a loop that goes up reads `d` bytes later what seems to have been stored just
-//! now, and if that is soon, every turn waits for the one before it. Blocks that an allocator laid one after another, data first, all lie so,
-//! each output some multiples of 16 bytes behind each input. A loop that goes down meets them a page less `d` bytes later, when the stores
-//! are long done.
+//! **4K aliasing.** A load is compared with the stores in flight by the low twelve bits of their addresses. A match
+//! delays the load, even if the store goes to another page. If an output starts `d` bytes behind an input, modulo the
+//! page size, an ascending loop loads `d` bytes later from an address that matches a recent store; if `d` is small,
+//! every iteration waits for the previous one. Blocks that an allocator placed one after another, data first, all lie
+//! like that, each output some multiples of 16 bytes behind each input. A descending loop meets such an address a page
+//! less `d` bytes later, when the stores have completed.
 //!
-//! **Blocks compete for the same lines of the L1 cache**, which a place within a page decides, too. More blocks that begin in the same place
-//! than a set has lines push each other out before they are used up, wherever else there is room. Several passes need fewer lines at a time.
+//! **L1 set conflicts.** The page offset also determines the set of the L1 cache. If more blocks start at the same
+//! offset than a set has ways, they evict each other before their lines are used up. Several passes need fewer lines at
+//! a time.
 
-/// Bytes of a line. Whole lines are near enough: those of a page are the bits of a number.
+use crate::tuning::machine_code::{ALIASING_LINES, MAX_BLOCKS_PER_LINE, MIN_CONFLICTING_BLOCKS};
+
+/// Bytes of a cache line, the resolution of this analysis: the 64 lines of a page are the bits of a `u64`.
 const LINE: usize = 64;
 
-/// A load this many lines after a store does not wait for it any more.
-const FAR_ENOUGH: u32 = 16;
-
-/// Blocks from which there may be too many for a set: those that L1 caches have in one.
-const CROWD: usize = 12;
-
-/// More blocks than this that begin with the same line of their pages crowd it.
-const MOST_PER_LINE: usize = 4;
-
-/// Which line of its page a block begins in.
+/// The line of its page in which a block starts.
 fn line(block: *const u8) -> u32 {
     (block.addr() / LINE) as u32 % u64::BITS
 }
@@ -31,11 +25,11 @@ fn lines(blocks: &[*const u8]) -> u64 {
     blocks.iter().fold(0, |lines, &block| lines | 1 << line(block))
 }
 
-/// How the inputs and outputs of a call lie to each other.
+/// Relative placement of the inputs and outputs of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Arrangement {
-    collides_up: bool,
-    collides_down: bool,
+    collides_ascending: bool,
+    collides_descending: bool,
     crowds: bool,
 }
 
@@ -43,36 +37,36 @@ impl Arrangement {
     #[inline]
     pub(super) fn of(inputs: &[*const u8], outputs: &[*const u8]) -> Arrangement {
         let read = lines(inputs);
-        // Bit n: some input begins n lines behind some output, within a page. In the same line they do not collide: loads of a turn stand
-        // before its stores.
+        // Bit n: some input starts n lines behind some output, modulo the page size. Equal lines do not alias: the
+        // loads of an iteration precede its stores.
         let behind = outputs.iter().fold(0, |lines, &output| lines | read.rotate_right(line(output))) & !1;
         Arrangement {
-            collides_up: behind.leading_zeros() + 1 < FAR_ENOUGH,
-            collides_down: behind.trailing_zeros() < FAR_ENOUGH,
+            collides_ascending: behind.leading_zeros() + 1 < ALIASING_LINES,
+            collides_descending: behind.trailing_zeros() < ALIASING_LINES,
             crowds: crowds(read | lines(outputs), inputs.len() + outputs.len()),
         }
     }
 
-    /// Whether going down is all that is needed.
-    pub(super) fn is_better_down(self) -> bool {
-        self.collides_up && !self.collides_down
+    /// True if a descending loop avoids the aliasing.
+    pub(super) fn is_faster_descending(self) -> bool {
+        self.collides_ascending && !self.collides_descending
     }
 
-    /// Whether several passes that go down are better than one that goes up.
-    pub(super) fn is_bad(self) -> bool {
-        self.collides_up || self.crowds
+    /// True if several descending passes are faster than one ascending pass.
+    pub(super) fn conflicts(self) -> bool {
+        self.collides_ascending || self.crowds
     }
 }
 
-/// Whether blocks that stay in the L1 cache by their bytes do not by their places.
+/// True if blocks that fit in the L1 cache by size conflict in its sets.
 #[inline]
 pub(super) fn crowd(blocks: &[*const u8]) -> bool {
     crowds(lines(blocks), blocks.len())
 }
 
-/// Whether these are few lines for so many blocks.
+/// True if the blocks start in too few distinct lines.
 fn crowds(lines: u64, blocks: usize) -> bool {
-    blocks >= CROWD && lines.count_ones() as usize * MOST_PER_LINE < blocks
+    blocks >= MIN_CONFLICTING_BLOCKS && lines.count_ones() as usize * MAX_BLOCKS_PER_LINE < blocks
 }
 
 #[cfg(test)]
@@ -80,23 +74,23 @@ mod tests {
     use super::{Arrangement, crowd};
     use std::ptr::without_provenance;
 
-    /// So many blocks, the first at an address and each so many bytes behind the one before.
+    /// Addresses of `count` blocks at a constant stride.
     fn blocks(count: usize, first: usize, stride: usize) -> Vec<*const u8> {
         (0..count).map(|index| without_provenance(first + index * stride)).collect()
     }
 
     fn arrangement(inputs: &[*const u8], outputs: &[*const u8]) -> (bool, bool) {
         let arrangement = Arrangement::of(inputs, outputs);
-        (arrangement.is_better_down(), arrangement.is_bad())
+        (arrangement.is_faster_descending(), arrangement.conflicts())
     }
 
     #[test]
-    fn outputs_behind_the_data_are_better_written_downwards() {
+    fn outputs_behind_the_data_are_written_descending() {
         for (k, m, len) in [(4, 2, 4 << 10), (10, 4, 16 << 10), (8, 8, 64 << 10), (32, 8, 64 << 10)] {
             let (first, stride) = (0x7f00_0000_0010, len + 16);
             let (inputs, outputs) = (blocks(k, first, stride), blocks(m, first + k * stride, stride));
             assert_eq!(arrangement(&inputs, &outputs), (true, true), "{k}+{m} of {len}");
-            // And what lies before the data upwards.
+            // Outputs before the data are written ascending.
             assert_eq!(arrangement(&outputs, &inputs), (false, false), "{k}+{m} of {len}");
         }
     }
@@ -107,7 +101,7 @@ mod tests {
         assert_eq!(arrangement(&inputs, &outputs), (false, false));
     }
 
-    /// One line after another from the same place on: some outputs are behind some inputs, and some before.
+    /// Starts in consecutive lines: some outputs are behind some inputs, and some before.
     #[test]
     fn both_directions_can_collide() {
         let (inputs, outputs) = (blocks(5, 0x10000, 0x4040), blocks(10, 0x90000, 0x4040));
@@ -115,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn many_blocks_that_begin_with_pages_crowd() {
+    fn many_page_aligned_blocks_conflict() {
         let (inputs, outputs) = (blocks(5, 0x10000, 0x4000), blocks(10, 0x90000, 0x4000));
         assert_eq!(arrangement(&inputs, &outputs), (false, true));
         assert_eq!(arrangement(&inputs, &outputs[..6]), (false, false));

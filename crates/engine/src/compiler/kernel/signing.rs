@@ -1,33 +1,33 @@
-//! A plan as machine code that also divides its inputs for their signatures, in the same pass over memory.
+//! Kernel of a plan compiled to machine code that also divides its inputs for their signatures, in the same pass over
+//! memory.
 
 use super::code_of;
-use crate::compiler::emit::{Distance, REMEMBERED_TURNS, Walk};
+use crate::compiler::emit::{Locality, RING_ITERATIONS, Walk};
 use crate::compiler::machine::{Allocated, Form};
 use crate::compiler::routine::Routine;
 use crate::compiler::target::Target;
-use crate::kernel::{Points, Quotients, Tuning};
+use crate::division::{SignaturePoints, TrailingQuotients};
 use crate::plan::{Mode, Plan};
+use crate::tuning::Tuning;
+use crate::tuning::machine_code::SIGNING_PREFETCH_AHEAD;
 
-/// [`PREFETCH_AHEAD`](crate::kernel::PREFETCH_AHEAD) for loops that sign: what they keep of their inputs needs room in the L1 cache, too.
-const AHEAD: usize = 192;
-
-/// Slots and rings begin at a multiple of this: a cache line.
+/// Alignment of slots and rings: a cache line.
 const ALIGNMENT: usize = 64;
 
-/// A compiled plan whose loop divides.
+/// A compiled plan whose loop also divides.
 #[derive(Debug)]
 pub(crate) struct SigningKernel {
     routine: Routine,
-    /// The same with outputs stored past the caches.
+    /// The same with non-temporal stores of outputs.
     streaming: Routine,
     slot_bytes: usize,
-    /// Divisions of every input.
+    /// Divisions per input.
     components: usize,
 }
 
 impl SigningKernel {
-    /// Machine code for the steps that were chosen for a plan and its signatures, where the system gives executable pages.
-    /// None for plans that add to what is there. A turn covers one register.
+    /// Machine code for the chosen steps of a plan and its signatures. `None` for plans that add to outputs, or without
+    /// executable pages. An iteration covers one register.
     ///
     /// # Safety
     /// The CPU has the target's instruction set. The steps are the plan's.
@@ -35,36 +35,36 @@ impl SigningKernel {
         plan: &Plan,
         target: Target,
         allocated: &Allocated,
-        points: Points,
+        points: SignaturePoints,
     ) -> Option<SigningKernel> {
         if plan.mode() != Mode::Write {
             return None;
         }
         let blocks = plan.inputs().len() + plan.outputs().len();
         let slot_bytes = allocated.slots as usize * target.width;
-        let routine = |distance| {
-            let walk = Walk { distance, ahead: AHEAD, descends: false };
+        let routine = |locality| {
+            let walk = Walk { locality, ahead: SIGNING_PREFETCH_AHEAD, descends: false };
             let (shape, emitted) = code_of(Form::of(plan), target, allocated, 1, walk);
             Routine::new(emitted, shape, slot_bytes, blocks).ok()
         };
-        let (routine, streaming) = (routine(Distance::Near)?, routine(Distance::Far)?);
+        let (routine, streaming) = (routine(Locality::L1)?, routine(Locality::Memory)?);
         let components = points.exponents().len();
         Some(SigningKernel { routine, streaming, slot_bytes, components })
     }
 
-    /// Turns the first bytes of `inputs` into those of `outputs`, as many as whole turns cover, and gives what
-    /// their division left. The buffers were checked: as many as the plan has, all of `len` bytes; they are parts of blocks of `whole`
-    /// bytes. None, and nothing is done, where `len` is less than the turns that are remembered.
+    /// Computes the outputs for as many bytes as whole iterations cover, and returns the division state. The caller has
+    /// checked the buffers: as many as the plan has, all of `len` bytes; they are parts of blocks of `total_len` bytes.
+    /// `None`, with nothing done, if `len` is less than one ring.
     pub(crate) fn run(
         &self,
         inputs: &[&[u8]],
         outputs: &mut [&mut [u8]],
         len: usize,
-        whole: usize,
-    ) -> Option<Quotients> {
+        total_len: usize,
+    ) -> Option<TrailingQuotients> {
         let (width, step) = (self.routine.width(), self.routine.step());
-        let ring = REMEMBERED_TURNS * step;
-        // Others are stored at any address, and through the caches.
+        let ring = RING_ITERATIONS * step;
+        // Ordinary stores take any address.
         let aligned = outputs.iter().all(|output| output.as_ptr().addr().is_multiple_of(width));
         if len < ring {
             return None;
@@ -72,18 +72,18 @@ impl SigningKernel {
         let addresses = inputs.iter().map(|input| input.as_ptr());
         let outputs = outputs.iter_mut().map(|output| output.as_mut_ptr().cast_const());
         let blocks: Vec<*const u8> = addresses.chain(outputs).collect();
-        let large = whole.saturating_mul(blocks.len()) >= Tuning::of_machine().stream_bytes;
+        let large = total_len.saturating_mul(blocks.len()) >= Tuning::of_machine().stream_bytes;
         let routine = if large && aligned { &self.streaming } else { &self.routine };
         let covered = len - len % step;
         let rings = inputs.len() * self.components * ring;
-        let mut room = vec![0u8; self.slot_bytes + rings + ALIGNMENT];
-        let first = room.as_ptr().align_offset(ALIGNMENT);
-        // SAFETY: all blocks have `len` bytes, of which whole steps are run over; outputs are aligned where they are streamed. Behind the
-        // slots there is a ring for every division in the room, zero at first.
-        unsafe { routine.run_with(&blocks, [0, covered], room.as_mut_ptr().add(first)) };
-        routine.settle();
-        room.drain(..first + self.slot_bytes);
-        room.truncate(rings);
-        Some(Quotients { covered, turn: step, rings: room })
+        let mut memory = vec![0u8; self.slot_bytes + rings + ALIGNMENT];
+        let first = memory.as_ptr().align_offset(ALIGNMENT);
+        // SAFETY: all blocks have `len` bytes, of which whole steps are processed; outputs are aligned for non-temporal
+        // stores. The buffer has a zeroed ring for every division behind the slots.
+        unsafe { routine.run_with(&blocks, [0, covered], memory.as_mut_ptr().add(first)) };
+        routine.fence();
+        memory.drain(..first + self.slot_bytes);
+        memory.truncate(rings);
+        Some(TrailingQuotients { covered, step, rings: memory })
     }
 }

@@ -1,15 +1,15 @@
 //! Matrices that factor through a Cauchy matrix on cosets of a subspace: additive FFTs (Lin, Chung and Han).
 //!
-//! V is the subspace of the points 0..n, n a power of two; [`cosets`](crate::matrix::cosets) has the butterflies. The values on V of
-//! the polynomial of degree below n with given values on the coset x + V are a scaled Cauchy matrix times these values:
-//! W_n(x) / c_n / (p + x), c_n the product of the non-zero points of V. So
+//! V is the subspace of the points 0..n, n a power of two; [`cosets`](crate::matrix::cosets) has the butterflies. The
+//! values on V of the polynomial of degree below n with given values on the coset x + V are a scaled Cauchy matrix
+//! times these values: W_n(x) / c_n / (p + x), c_n the product of the non-zero points of V. So
 //!
 //! - with all *rows* in V, every coset of columns is brought to coefficients, these are summed over the cosets, and
 //!   the sum is evaluated on V;
 //! - with all *columns* in V, they are brought to coefficients, and these are evaluated on each coset of rows.
 //!
-//! Columns and rows whose scales are others than those of the formula are multiplied before and after. Columns (rows)
-//! that lie in V with the others have no such form and are multiplied one by one.
+//! Columns and rows with other scales than the formula are multiplied before and after. Columns (rows) that lie in V
+//! itself have no such form and are multiplied one by one.
 
 use super::symbols::Symbols;
 use super::{dense, store};
@@ -19,7 +19,7 @@ use crate::matrix::cauchy::CauchyForm;
 use crate::matrix::cosets::{Cosets, Member, by_coset, smallest_coset};
 use crate::plan::Plan;
 
-/// The programs of a plan whose structure is known, one per way that its points allow.
+/// The programs of a plan with a known structure, one per method that its points allow.
 pub(in crate::compiler) fn lower(plan: &Plan) -> Vec<(&'static str, Program)> {
     let Some(structure) = plan.structure() else { return Vec::new() };
     let transforms = Transforms { cosets: Cosets::of(plan.field()), symbols: Symbols::of(plan.field()) };
@@ -52,7 +52,7 @@ pub(in crate::compiler) fn lower(plan: &Plan) -> Vec<(&'static str, Program)> {
     programs
 }
 
-/// Appends what makes the rows of a Cauchy matrix, where the points allow it.
+/// Appends the computation of the rows of a Cauchy matrix, if the points allow it.
 type Way = fn(&mut Program, &Transforms, &CauchyForm) -> Option<Sums>;
 
 /// The terms of each row.
@@ -86,7 +86,7 @@ impl Transforms {
         self.to_coefficients(program, at + h, high);
         let s = self.cosets.twiddle(h, at);
         for (a, b) in low.iter_mut().zip(high) {
-            // a + s (a + b), where one of them is zero, is one product.
+            // a + s (a + b) is a single product if b is zero.
             let (old_a, old_b) = (*a, *b);
             *b = program.sum(old_a.into_iter().chain(old_b));
             *a = match (old_a, old_b) {
@@ -123,7 +123,7 @@ fn rows_in_subspace(program: &mut Program, transforms: &Transforms, form: &Cauch
     let (n, base) = smallest_coset(&form.rows)?;
     let mut coefficients: Vec<Vec<Value>> = vec![Vec::new(); n as usize];
     let mut sums: Sums = vec![Vec::new(); form.rows.len()];
-    // A factor that all rows share goes to the columns, where it often cancels.
+    // A factor common to all rows is moved to the columns, where it often cancels.
     let shared = form.rows[0].scale;
     for (at, members) in by_coset(&form.columns, n, base) {
         if at == 0 {
@@ -181,7 +181,7 @@ fn columns_in_subspace(program: &mut Program, transforms: &Transforms, form: &Ca
     Some(sums)
 }
 
-/// What has no coset of its own: a product per row and column.
+/// Points in the shared coset: one product per row and column.
 fn one_by_one(
     program: &mut Program,
     transforms: &Transforms,

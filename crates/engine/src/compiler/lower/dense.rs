@@ -1,4 +1,4 @@
-//! Any matrix: a map per coefficient, a sum per output.
+//! Lowering of any matrix: one map per coefficient, one sum per output.
 
 use super::store;
 use super::symbols::Symbols;
@@ -18,8 +18,8 @@ pub(in crate::compiler) fn lower(plan: &Plan) -> Result<Program, Error> {
     Ok(program)
 }
 
-/// For every row of the matrix the products that sum up to it. Made column by column, so that each input is
-/// needed for a short time only; a column without a value is zero.
+/// The products of every row of the matrix, computed column by column so that each input is live only briefly. A column
+/// without a value is zero.
 pub(super) fn products(
     program: &mut Program,
     matrix: &Matrix,

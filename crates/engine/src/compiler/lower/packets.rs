@@ -1,4 +1,4 @@
-//! The packets layout: every output packet is a sum of input packets.
+//! Lowering for the packets layout: every output packet is a sum of input packets.
 
 use super::store;
 use crate::compiler::program::Program;

@@ -1,8 +1,9 @@
-//! Matrices over symbols of B bytes whose bytes lie apart, in B planes of a block: every plane is a block of the program, and a
-//! coefficient is B x B byte maps between them. Nothing is gathered or scattered, as in the words layout.
+//! Lowering for the planar layout, where the bytes of symbols are in B separate planes of a block: every plane is a
+//! block of the program, and a coefficient is B x B byte maps between planes. Unlike in the words layout, bytes need
+//! not be gathered or scattered.
 
-use crate::compiler::program::{Place, Program, Value};
-use crate::kernel::linear::LinearMap;
+use crate::bytemap::LinearMap;
+use crate::compiler::program::{Location, Program, Value};
 use crate::matrix::Matrix;
 use crate::plan::Mode;
 
@@ -28,7 +29,7 @@ pub(in crate::compiler) fn lower(matrix: &Matrix, mode: Mode) -> Program {
             sum.push(program.load(inputs + output, 0));
         }
         let sum = program.sum(sum);
-        program.store(Place { block: (inputs + output) as u32, packet: 0 }, sum);
+        program.store(Location { block: (inputs + output) as u32, packet: 0 }, sum);
     }
     program
 }
@@ -48,7 +49,7 @@ mod tests {
             let symbols: Vec<u64> = [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210]
                 .map(|symbol: u64| symbol & field.mask())
                 .into();
-            let load = |place: Place| {
+            let load = |place: Location| {
                 let (block, byte) = (place.block as usize / bytes, place.block as usize % bytes);
                 symbols.get(block).map_or(0x55, |symbol| (symbol >> (8 * byte)) as u8)
             };

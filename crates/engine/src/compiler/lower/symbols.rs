@@ -1,12 +1,12 @@
-//! Symbols of one or several bytes: how they are loaded, multiplied and stored.
+//! Loading, multiplication and storing of symbols of one or more bytes.
 //!
-//! A register of symbols of B bytes is gathered by byte: qwords that mean byte 0 of their symbols, byte 1, and so on.
-//! A product with a constant is B x B maps from byte to byte; rotating the register by one byte of the symbols brings
-//! another byte of all symbols to each place, so B rotations, each with a map for every qword, add up to the product.
+//! A register of symbols of B bytes is gathered by byte: qwords that mean byte 0 of their symbols, byte 1, and so on. A
+//! product with a constant is B x B maps from byte to byte; rotating the register by one byte position moves another
+//! byte of all symbols to each qword, so B rotations, each with a map per qword, sum to the product.
 
+use crate::bytemap::{ByteMap, LinearMap};
 use crate::compiler::program::{Op, Program, Shuffle, Value};
 use crate::field::Field;
-use crate::kernel::linear::{ByteMap, LinearMap};
 
 /// Qwords of a register.
 const QWORDS: usize = 8;
@@ -32,7 +32,7 @@ impl Symbols {
         }
     }
 
-    /// What is to be stored.
+    /// The value in the layout of memory.
     pub(super) fn stored(self, program: &mut Program, value: Option<Value>) -> Option<Value> {
         match self.bytes {
             1 => value,

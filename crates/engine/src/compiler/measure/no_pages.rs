@@ -1,12 +1,12 @@
-//! In place of emitted loops, where no machine code can be made: every loop is refused.
+//! Replacement for builds without machine code: every loop is refused.
 
 use super::{Access, LINE, MeasureError, Operation, REPEATS, Stores, Width};
 
-/// There is none.
+/// Uninhabited.
 #[derive(Debug)]
 pub(super) enum Pages {}
 
-/// Nothing goes around it.
+/// Uninhabited.
 #[derive(Debug)]
 pub(super) struct Ring;
 

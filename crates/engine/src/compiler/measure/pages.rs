@@ -1,17 +1,17 @@
-//! Emitted loops in executable pages, and their calls. Pages are written first and executable then, never both.
+//! Emitted loops in executable pages, and their calls. Pages are never writable and executable at the same time.
 
 use super::{Access, LINE, MeasureError, Operation, REPEATS, Stores, Width};
 use crate::compiler::emit::loops;
 use iced_x86::Code;
 use memmap2::{Mmap, MmapMut};
 
-/// The calling convention of `emit/loops.rs`: a place, bytes, turns; the last address of a chase comes back.
+/// Calling convention of `emit/loops.rs`: address, bytes, iterations; returns the last address of a chase.
 type Entry = unsafe extern "sysv64" fn(*const u8, usize, usize) -> *const u8;
 
 #[derive(Debug)]
 pub(super) struct Pages(Mmap);
 
-/// What this CPU lacks.
+/// The instruction set that this CPU lacks.
 pub(super) fn missing(operation: Operation, width: Width) -> Option<&'static str> {
     let (avx, avx2) = (is_x86_feature_detected!("avx"), is_x86_feature_detected!("avx2"));
     let avx512 = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
@@ -37,7 +37,7 @@ pub(super) fn missing(operation: Operation, width: Width) -> Option<&'static str
     [registers, instruction].into_iter().find(|(there, _)| !there).map(|(_, needs)| needs)
 }
 
-/// The instruction, which the caller has asked for before.
+/// The instruction; the caller has checked that it is supported.
 fn code(operation: Operation, width: Width) -> Result<Code, MeasureError> {
     loops::instruction(operation, width).ok_or(MeasureError::NoMachineCode)
 }
@@ -82,17 +82,18 @@ impl Pages {
     /// Of [`Pages::repeated`].
     pub(super) fn over_lines(&self, place: &mut [u8; REPEATS * LINE], turns: usize) {
         assert!(turns > 0, "the loop counts down to 0");
-        // SAFETY: the CPU was asked for the instructions when the loop was made. Loads and stores go to the first register's width
-        // of each of the REPEATS lines of `place`, which is exclusively ours and aligned; no preserved register is written.
+        // SAFETY: the constructor checked that the CPU has the instructions. Loads and stores go to the first
+        // register's width of each of the REPEATS lines of `place`, which is borrowed exclusively and aligned; no
+        // callee-saved register is written.
         unsafe { self.entry()(place.as_mut_ptr(), 0, turns) };
     }
 
     /// Of [`Pages::loads`].
     pub(super) fn over_buffer(&self, buffer: &[u8], unit: usize, passes: usize) {
         assert!(passes > 0, "the loop counts down to 0");
-        assert!(!buffer.is_empty() && buffer.len().is_multiple_of(unit), "the loop takes whole turns");
-        // SAFETY: the CPU has the instructions. Loads stay within `buffer`, whose length is a multiple of what a turn loads, as
-        // asserted; prefetches beyond it do nothing.
+        assert!(!buffer.is_empty() && buffer.len().is_multiple_of(unit), "the loop runs whole iterations");
+        // SAFETY: the CPU has the instructions. Loads stay within `buffer`, whose length is a multiple of the bytes per
+        // iteration, as asserted; prefetches beyond it have no effect.
         unsafe { self.entry()(buffer.as_ptr(), buffer.len(), passes) };
     }
 
@@ -108,21 +109,21 @@ impl Pages {
             block.as_ptr()
         });
         let blocks: Vec<*const u8> = inputs.chain(outputs).collect();
-        // SAFETY: the CPU has the instructions. `blocks` are as many as the loop was made for, inputs first; each is `bytes` long, a
-        // multiple of a line, and outputs are exclusively ours and aligned.
+        // SAFETY: the CPU has the instructions. `blocks` are as many as the loop expects, inputs first; each is `bytes`
+        // long, a multiple of a line, and outputs are borrowed exclusively and aligned.
         unsafe { self.entry()(blocks.as_ptr().cast(), bytes, 0) };
     }
 
     /// Of [`Pages::chase`].
     pub(super) fn around(&self, ring: &mut Ring, turns: usize) {
         assert!(turns > 0, "the loop counts down to 0");
-        // SAFETY: every stop of the ring holds the address of another one, within memory that the ring owns.
+        // SAFETY: every element of the ring holds the address of another one, within memory that the ring owns.
         ring.at = unsafe { self.entry()(ring.at.cast(), 0, turns) }.cast();
     }
 }
 
 impl Pages {
-    /// A ring through stops at multiples of `stride` words, in this order; there is at least one.
+    /// A ring through elements at multiples of `stride` words, in this order; there is at least one.
     pub(super) fn ring(&self, bytes: usize, order: &[usize], stride: usize) -> Ring {
         let mut words = vec![std::ptr::null::<u8>(); bytes / size_of::<usize>()];
         let base: *const *const u8 = words.as_ptr();
@@ -140,20 +141,20 @@ impl Pages {
     }
 }
 
-/// Words, some of which hold the address of the next such word.
+/// Memory of a ring: each element holds the address of the next one.
 #[derive(Debug)]
 pub(super) struct Ring {
-    /// Never moved or written after it was made: addresses in it stay right.
+    /// Never moved or written after creation, so the addresses stay valid.
     _words: Vec<*const u8>,
     at: *const *const u8,
     stops: usize,
 }
 
-// SAFETY: nothing but the ring itself knows its words, and whoever has it has it alone to follow it.
+// SAFETY: only the ring refers to its memory, and following it requires exclusive access.
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Where the next load begins, in words from the first.
+    /// Index of the word that the next load reads.
     #[cfg(test)]
     pub(super) fn place(&self) -> usize {
         (self.at.addr() - self._words.as_ptr().addr()) / size_of::<usize>()

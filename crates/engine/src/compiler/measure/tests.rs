@@ -31,7 +31,7 @@ mod emitted {
     use super::*;
 
     #[test]
-    fn buffers_of_whole_turns_are_loaded_and_others_refused() {
+    fn buffers_of_whole_iterations_are_loaded_and_others_refused() {
         for width in Width::ALL.into_iter().filter(|width| missing(Operation::Load, *width).is_none()) {
             for access in [Access::Plain, Access::Unrolled, Access::Prefetched { ahead: 512 }] {
                 let loads = Loads::new(width, access).unwrap();
@@ -47,8 +47,8 @@ mod emitted {
         }
     }
 
-    /// Outputs hold what was loaded last into the register they are stored from: so all inputs up to the last line were read, and
-    /// all lines written, and nothing beyond them.
+    /// An output holds the last load into its register: this checks that all lines of inputs were read, all lines of
+    /// outputs written, and nothing beyond.
     #[test]
     fn streams_read_all_inputs_and_write_all_outputs() {
         #[repr(align(64))]
@@ -70,7 +70,7 @@ mod emitted {
                     let register = (output % inputs) % registers;
                     let source = (0..inputs).rev().find(|input| input % registers == register).unwrap();
                     for (at, &byte) in result.0[..bytes].iter().enumerate() {
-                        // Every piece of a line goes through one register, so the last one stays.
+                        // All pieces of a line go through one register, so the last one remains.
                         let line = at / LINE * LINE;
                         assert_eq!(
                             byte,
@@ -115,7 +115,7 @@ mod emitted {
         assert!(matches!(Chase::new(0, 64, Order::Descending), Err(MeasureError::Buffer { .. })));
     }
 
-    /// Runs of two turns, the first, second and third.
+    /// Iterations so far in units of two.
     fn turns_so_far(turns: usize) -> usize {
         turns.ilog2() as usize + 1
     }

@@ -1,14 +1,14 @@
-//! Registers for values, in one walk over the program.
+//! Register allocation in one pass over the program.
 //!
-//! A load is done where its value is first needed, and again rather than saved: the block is still there. When
-//! registers run out, the value whose next use is farthest leaves (Belady's rule); a value that can be loaded again
-//! leaves before one that must be saved, unless it is needed much earlier. The last use of a value that is in
-//! memory reads it there.
+//! A load is placed at the first use of its value, and repeated rather than spilled, since the block is still in
+//! memory. When registers run out, the value whose next use is farthest is evicted (Belady's rule); a value that can be
+//! reloaded is evicted before one that must be spilled, unless it is needed much earlier. The last use of a value in
+//! memory uses a memory operand.
 
 use crate::compiler::machine::{Allocated, Operand, Register, Step};
-use crate::compiler::program::{Op, Place, Program, Value};
+use crate::compiler::program::{Location, Op, Program, Value};
 
-/// Gives every value a register out of `registers`; sums have at most three terms.
+/// Assigns one of `registers` registers to every value; sums have at most three terms.
 pub(in crate::compiler) fn allocate(program: &Program, registers: usize) -> Allocated {
     assert!(registers >= 4, "a sum of three and its result need registers");
     let mut walk = Walk::new(program, registers);
@@ -23,10 +23,10 @@ struct Walk<'a> {
     program: &'a Program,
     at: usize,
     steps: Vec<Step>,
-    /// For every value the operations that still use it, the next one last.
+    /// Remaining uses of every value, the next one last.
     uses: Vec<Vec<u32>>,
-    /// For every value the places it is stored to.
-    stored_to: Vec<Vec<Place>>,
+    /// Locations to which every value is stored.
+    stored_to: Vec<Vec<Location>>,
     register_of: Vec<Option<Register>>,
     slot_of: Vec<Option<u32>>,
     holds: Vec<Option<Value>>,
@@ -64,7 +64,7 @@ impl<'a> Walk<'a> {
     fn do_op(&mut self, value: Value) {
         let program = self.program;
         match program.op(value) {
-            // Loaded where it is needed, which for an output is here.
+            // Loaded at the first use; an output is used here.
             Op::Load(_) => {
                 if !self.stored_to[value.index()].is_empty() {
                     self.in_register(value, &[]);
@@ -97,7 +97,7 @@ impl<'a> Walk<'a> {
         self.store(value);
     }
 
-    /// Of one value, whose register may become the result's.
+    /// Operation on one value, whose register may be reused for the result.
     fn unary(&mut self, value: Value, of: Value, step: impl Fn(Register, Register) -> Step) {
         let from = self.in_register(of, &[]);
         self.used(of);
@@ -106,7 +106,7 @@ impl<'a> Walk<'a> {
     }
 
     fn add(&mut self, value: Value, a: Value, b: Value) {
-        // The one that need not come into a register is b.
+        // The operand that may stay in memory is b.
         let (a, b) = if self.only_in_memory(a) { (b, a) } else { (a, b) };
         let from = self.in_register(a, &[]);
         let operand = self.operand(b, &[from]);
@@ -117,15 +117,15 @@ impl<'a> Walk<'a> {
         }
         let to = self.take(value, &[]);
         self.steps.push(Step::Add { to, a: from, b: operand });
-        // Its slot is not free for others before it was read.
+        // Its slot may be reused only after it is read.
         if !reads_register {
             self.used(b);
         }
     }
 
     fn add_two(&mut self, value: Value, mut terms: [Value; 3]) {
-        // First the one whose register becomes the result: it has a register and no further use, or it has
-        // none yet and is loaded for this. Last the one that may stay in memory.
+        // First the term whose register becomes the result: it has a register and no further use, or is not loaded yet.
+        // Last the term that may stay in memory.
         terms.sort_by_key(|&term| {
             let last = self.is_last_use(term);
             match (self.register_of[term.index()].is_some(), last) {
@@ -182,7 +182,7 @@ impl<'a> Walk<'a> {
         self.uses[value.index()][..] == [self.at as u32]
     }
 
-    /// Whether it can be read from memory by the instruction that uses it last.
+    /// True if its last use can take it as a memory operand.
     fn only_in_memory(&self, value: Value) -> bool {
         self.register_of[value.index()].is_none() && self.is_last_use(value)
     }
@@ -197,7 +197,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The register of a value, fetched from memory if need be.
+    /// The register of a value, loaded if necessary.
     fn in_register(&mut self, value: Value, pinned: &[Register]) -> Register {
         if let Some(register) = self.register_of[value.index()] {
             return register;
@@ -217,7 +217,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A register for a value, taken from another one if none is free.
+    /// A register for a value; evicts another value if none is free.
     fn take(&mut self, value: Value, pinned: &[Register]) -> Register {
         let free = (0..self.holds.len())
             .find(|&register| self.holds[register].is_none() && !pinned.contains(&(register as Register)));
@@ -253,7 +253,7 @@ impl<'a> Walk<'a> {
         register
     }
 
-    /// This operation has used the value.
+    /// Records the use of a value by this operation.
     fn used(&mut self, value: Value) {
         let uses = &mut self.uses[value.index()];
         if uses.last() == Some(&(self.at as u32)) {
@@ -266,7 +266,7 @@ impl<'a> Walk<'a> {
 
     fn release(&mut self, value: Value) {
         let register = self.register_of[value.index()].take();
-        // The register may be the result's by now.
+        // The register may already belong to the result.
         if let Some(register) = register.filter(|&register| self.holds[register as usize] == Some(value)) {
             self.holds[register as usize] = None;
         }

@@ -1,9 +1,9 @@
-//! Sums of sums become one sum, so that later passes see all terms at once and equal ones cancel.
+//! Flattening: nested sums become one sum, so that later passes see all terms and equal ones cancel.
 
 use crate::compiler::program::{Op, Program, Value};
 
-/// Every sum that is used once, and by a sum, is dissolved in it. Repeated until nothing changes, since
-/// cancelled terms leave others with a single use.
+/// Merges every sum with a single use by another sum into that sum. Repeated until nothing changes, since cancelled
+/// terms can leave other sums with a single use.
 pub(in crate::compiler) fn flatten(program: &Program) -> Program {
     let mut program = program.without_dead_code();
     loop {
@@ -24,7 +24,7 @@ fn flatten_once(program: &Program) -> Program {
         }
     }
     let mut flat = Program::default();
-    // What a value of the old program is in the new one: a list of terms where it is dissolved.
+    // New value of every old value: a list of terms for a merged sum.
     let mut renamed: Vec<Vec<Value>> = Vec::with_capacity(program.ops().len());
     for (index, op) in program.ops().iter().enumerate() {
         let terms = match op {
@@ -37,7 +37,7 @@ fn flatten_once(program: &Program) -> Program {
                     vec![sum.unwrap_or_else(|| flat.make(Op::Sum(Vec::new())))]
                 }
             }
-            // Operands of other operations are never dissolved: their only use is no sum.
+            // Operands of other operations are never merged: they are not used by a sum only.
             _ => vec![flat.make(op.rename(|value| renamed[value.index()][0]))],
         };
         renamed.push(terms);
@@ -49,7 +49,7 @@ fn flatten_once(program: &Program) -> Program {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compiler::program::Place;
+    use crate::compiler::program::Location;
 
     #[test]
     fn nested_sums_become_one_and_equal_terms_cancel() {
@@ -57,10 +57,10 @@ mod tests {
         let [a, b, c]: [Value; 3] = std::array::from_fn(|input| program.load(input, 0));
         let inner = program.sum([a, b]).unwrap();
         let outer = program.sum([inner, c, a]);
-        program.store(Place { block: 3, packet: 0 }, outer);
+        program.store(Location { block: 3, packet: 0 }, outer);
         let flat = flatten(&program);
         assert_eq!(flat.ops().len(), 3, "two loads and their sum: {:?}", flat.ops());
-        let load = |place: Place| [0x11, 0x22, 0x44][place.block as usize];
+        let load = |place: Location| [0x11, 0x22, 0x44][place.block as usize];
         assert_eq!(flat.evaluate(load), program.evaluate(load));
     }
 
@@ -70,8 +70,8 @@ mod tests {
         let [a, b, c]: [Value; 3] = std::array::from_fn(|input| program.load(input, 0));
         let shared = program.sum([a, b]);
         let outer = program.sum(shared.into_iter().chain([c]));
-        program.store(Place { block: 3, packet: 0 }, shared);
-        program.store(Place { block: 4, packet: 0 }, outer);
+        program.store(Location { block: 3, packet: 0 }, shared);
+        program.store(Location { block: 4, packet: 0 }, outer);
         assert_eq!(flatten(&program).ops().len(), program.ops().len());
     }
 }

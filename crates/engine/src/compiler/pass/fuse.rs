@@ -1,12 +1,11 @@
-//! Sums become chains of instructions with two or three inputs, each placed as soon as its terms are there.
+//! Fusion: sums become chains of instructions with two or three inputs, each placed as soon as its terms are available.
 //!
-//! A long sum is an accumulator: it takes up the terms that have appeared since, as many at a time as an
-//! instruction adds. A term that would wait longer than `patience` operations for company is added alone: waiting
-//! occupies a register.
+//! A long sum is an accumulator that adds pending terms, as many at a time as an instruction takes. A term that would
+//! wait longer than `patience` operations for another one is added alone, since waiting occupies a register.
 
 use crate::compiler::program::{Op, Program, Value};
 
-/// What instructions can do, and how long a term may wait for others.
+/// Parameters of fusion.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::compiler) struct Fusion {
     /// Terms that one instruction adds up: 2 or 3.
@@ -24,7 +23,7 @@ pub(in crate::compiler) fn fuse(program: &Program, fusion: Fusion) -> Program {
                 let zero = chains.fused.make(Op::Sum(Vec::new()));
                 chains.announce(index, zero);
             }
-            // Complete since its last term appeared.
+            // Complete since its last term was computed.
             Op::Sum(_) => {}
             _ => {
                 let value = chains.fused.make(op.rename(|value| chains.renamed[value.index()]));
@@ -37,20 +36,20 @@ pub(in crate::compiler) fn fuse(program: &Program, fusion: Fusion) -> Program {
     fused
 }
 
-/// An old value that has not appeared.
+/// Marks an old value that is not computed yet.
 const NOT_YET: Value = Value(u32::MAX);
 
 struct Chains<'a> {
     program: &'a Program,
     fusion: Fusion,
     fused: Program,
-    /// Old values that are complete, as new ones.
+    /// New value of every complete old value.
     renamed: Vec<Value>,
-    /// The sums that a value is a term of.
+    /// The sums that contain a value.
     sums_of: Vec<Vec<u32>>,
-    /// New values that a sum has to add up, the accumulator first.
+    /// Pending new values of a sum, the accumulator first.
     pending: Vec<Vec<Value>>,
-    /// Terms that have appeared.
+    /// Number of terms seen.
     seen: Vec<usize>,
 }
 
@@ -74,7 +73,7 @@ impl<'a> Chains<'a> {
         }
     }
 
-    /// The old value `index` is there; every sum it completes is too.
+    /// Marks the old value `index` as computed, with every sum that it completes.
     fn announce(&mut self, index: usize, value: Value) {
         let mut complete = vec![(index, value)];
         while let Some((now, value)) = complete.pop() {
@@ -95,14 +94,14 @@ impl<'a> Chains<'a> {
         }
     }
 
-    /// Brings what is pending into one value.
+    /// Adds the pending terms into one value.
     fn add_up(&mut self, sum: usize) {
         let pending = std::mem::take(&mut self.pending[sum]);
         let value = self.fused.sum(pending);
         self.pending[sum] = vec![value.unwrap_or_else(|| self.fused.make(Op::Sum(Vec::new())))];
     }
 
-    /// Whether another term of the sum is about to appear.
+    /// True if another term of the sum is computed soon.
     fn worth_waiting(&self, sum: usize, now: usize) -> bool {
         let terms = self.program.ops()[sum].operands();
         let missing = terms.iter().map(|term| term.index()).filter(|&term| self.renamed[term] == NOT_YET);
@@ -113,13 +112,13 @@ impl<'a> Chains<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compiler::program::Place;
+    use crate::compiler::program::Location;
 
     fn sum_of(count: usize) -> Program {
         let mut program = Program::default();
         let inputs: Vec<Value> = (0..count).map(|input| program.load(input, 0)).collect();
         let sum = program.sum(inputs);
-        program.store(Place { block: count as u32, packet: 0 }, sum);
+        program.store(Location { block: count as u32, packet: 0 }, sum);
         program
     }
 
@@ -134,7 +133,7 @@ mod tests {
             let program = sum_of(count);
             for (arity, patience) in [(2, 0), (2, 99), (3, 0), (3, 99)] {
                 let fused = fuse(&program, Fusion { arity, patience });
-                let load = |place: Place| 1u8.rotate_left(place.block) ^ (place.block as u8) << 2;
+                let load = |place: Location| 1u8.rotate_left(place.block) ^ (place.block as u8) << 2;
                 assert_eq!(fused.evaluate(load), program.evaluate(load), "{count} terms");
                 assert!(sums(&fused).iter().all(|&terms| terms <= arity));
                 if arity == 3 && patience == 99 && count > 1 {

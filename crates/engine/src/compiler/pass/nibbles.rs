@@ -1,5 +1,5 @@
-//! Byte maps as look-ups by half bytes, for machines without `gf2p8affineqb`: the image of a byte is the sum of the
-//! images of its halves, sixteen of each. The halves of a value are made once for all its maps.
+//! Nibble lookups in place of byte maps, for machines without `gf2p8affineqb`: the image of a byte is the sum of the
+//! images of its nibbles, from two tables of sixteen. The nibbles of a value are computed once for all its maps.
 
 use crate::compiler::program::{Half, Op, Program, Value};
 
@@ -27,9 +27,9 @@ pub(in crate::compiler) fn look_up(program: &Program) -> Program {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compiler::program::Place;
+    use crate::bytemap::ByteMap;
+    use crate::compiler::program::Location;
     use crate::field::Field;
-    use crate::kernel::linear::ByteMap;
 
     #[test]
     fn look_ups_mean_the_same_as_maps() {
@@ -37,7 +37,7 @@ mod tests {
         let x = program.load(0, 0);
         for (output, constant) in [2, 0x8e, 0xff].into_iter().enumerate() {
             let image = program.map(x, ByteMap::multiplication(Field::GF8, constant));
-            program.store(Place { block: 1 + output as u32, packet: 0 }, image);
+            program.store(Location { block: 1 + output as u32, packet: 0 }, image);
         }
         let looked_up = look_up(&program);
         assert!(!looked_up.ops().iter().any(|op| matches!(op, Op::Map(..))));

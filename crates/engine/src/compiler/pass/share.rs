@@ -1,37 +1,23 @@
-//! Common parts of sums are made once.
+//! Common subexpressions of sums are computed once.
 //!
-//! Two or three terms that several sums have in common become a sum of their own, those first that save most, as long
-//! as any saves an instruction. What counts is instructions, not additions. A sum of n terms takes n - 1 where an
-//! instruction has two inputs, so a pair found in s sums saves s - 1. It takes ⌊n / 2⌋ where an instruction has three:
-//! there a triple in s sums saves s - 1, but a pair saves something only in sums with an even number of terms.
+//! Two or three terms that several sums have in common become a separate sum, greedily by savings, while an instruction
+//! is saved. The cost is instructions, not additions. A sum of n terms takes n - 1 instructions with two inputs, so a
+//! pair in s sums saves s - 1. It takes ⌊n / 2⌋ instructions with three inputs: there a triple in s sums saves s - 1,
+//! but a pair saves an instruction only in sums with an even number of terms.
 //!
-//! Among equals the one with the rarest terms goes first: terms that many sums have are left for others to share. That
-//! saves another three to five in a hundred instructions.
+//! Ties are resolved in favour of the rarest terms: frequent terms are left for other pairs. That saves another 3 to 5
+//! % of the instructions.
 
 use crate::compiler::program::{Op, Program, Value};
+use crate::tuning::{
+    MAX_TERMS_FOR_TRIPLES, SHARE_BUDGET, SHARE_ODD_WEIGHTS, SHARE_SHORT_SEARCH, SHARE_WINDOW,
+};
 use std::collections::HashMap;
 
 /// A set of sums. Programs with more of them share within groups of this many, in their order.
 type Members = u64;
 
-/// Pairs and triples that are looked at in one search through a group, at some nanoseconds each; after that sums stay as
-/// they are. 10+4 needs 18 000 of them with w = 4 and 184 000 with w = 8.
-const BUDGET: usize = 2_000_000;
-
-/// A search that took no more than this is repeated with another idea of what pairs are worth.
-const SHORT_SEARCH: usize = 100_000;
-
-/// Triples among which the one with the rarest terms is looked for.
-const WINDOW: usize = 1000;
-
-/// Terms up to which triples are looked for: there are n³ / 6 of them.
-const MAX_TERMS_FOR_TRIPLES: usize = 200;
-
-/// What else a pair is worth, in quarters of an instruction, for each odd sum it is found in: it makes the sum even, so
-/// that the next pair saves something. Neither is better for all shapes.
-const WORTHS_OF_ODD: [usize; 2] = [1, 0];
-
-/// The program with common parts of its sums made once, for instructions that add up `arity` terms.
+/// The program with common parts of its sums computed once, for instructions that add `arity` terms.
 pub(in crate::compiler) fn share(program: &Program, arity: usize) -> Program {
     let is_sum = |index: &usize| matches!(&program.ops()[*index], Op::Sum(terms) if terms.len() > 1);
     let sums: Vec<usize> = (0..program.ops().len()).filter(is_sum).collect();
@@ -57,10 +43,10 @@ pub(in crate::compiler) fn share(program: &Program, arity: usize) -> Program {
     sharing
 }
 
-/// The sums of a group on their way into the new program.
+/// The sums of a group during construction of the new program.
 struct Made {
     parts: Parts,
-    /// Parts that were made, as values of the new program.
+    /// Computed parts, as values of the new program.
     values: HashMap<Term, Value>,
 }
 
@@ -70,7 +56,7 @@ impl Made {
         self.add_up(&terms, program, renamed)
     }
 
-    /// Makes the parts that were not needed before: all terms are there when the first sum that has them is made.
+    /// Computes missing parts: all terms are available when the first sum with them is computed.
     fn add_up(&mut self, terms: &[Term], program: &mut Program, renamed: &[Value]) -> Value {
         let values: Vec<Value> = terms.iter().map(|&term| self.value(term, program, renamed)).collect();
         program.sum(values).unwrap_or_else(|| program.make(Op::Sum(Vec::new())))
@@ -92,7 +78,7 @@ impl Made {
     }
 }
 
-/// A value of the program, or a common part; numbered within a group.
+/// A value of the program or a common part, numbered within a group.
 type Term = u16;
 
 enum Body<'a> {
@@ -106,22 +92,22 @@ struct Parts {
     arity: usize,
     /// Terms from 0 on.
     old: Vec<Value>,
-    /// Terms after the old ones. A part without terms was dissolved.
+    /// Terms after the old ones. A part without terms was merged back.
     parts: Vec<Vec<Term>>,
     sums: Vec<Vec<Term>>,
 }
 
 impl Parts {
-    /// The sums with the fewest instructions that were found.
+    /// The cheapest result of the searches.
     fn of(sums: &[&[Value]], arity: usize) -> Parts {
         let plain = Parts::plain(sums, arity);
-        // A part takes the place of two terms at least, so there are fewer parts than terms.
+        // A part replaces at least two terms, so there are fewer parts than terms.
         if plain.old.len() + sums.iter().map(|terms| terms.len()).sum::<usize>() > Term::MAX as usize {
             return plain;
         }
-        let [first, second] = WORTHS_OF_ODD;
+        let [first, second] = SHARE_ODD_WEIGHTS;
         let (shared, looks) = Search::new(&plain, first).run();
-        if arity == 2 || looks > SHORT_SEARCH {
+        if arity == 2 || looks > SHARE_SHORT_SEARCH {
             return shared;
         }
         let (other, _) = Search::new(&plain, second).run();
@@ -156,8 +142,8 @@ impl Parts {
         terms.saturating_sub(1).div_ceil(self.arity - 1)
     }
 
-    /// Puts parts back into the sums that use them where that takes no more instructions: sharing went on after they
-    /// were found, and may have left a pair to one sum, or to sums of such lengths that it saves nothing.
+    /// Merges parts back into their sums where that takes no more instructions: later sharing may have left a pair to a
+    /// single sum, or to sums of lengths for which it saves nothing.
     fn dissolve(&mut self) {
         for part in (0..self.parts.len()).rev() {
             let term = (self.old.len() + part) as Term;
@@ -185,19 +171,19 @@ impl Parts {
 struct Search {
     parts: Parts,
     worth_of_odd: usize,
-    /// For every term the sums that have it, and how many these are.
+    /// The sums that contain every term, and their number.
     members: Vec<Members>,
     counts: Vec<usize>,
     /// Sums with an even number of terms.
     even: Members,
-    /// Pairs by how many sums have them, two or more; at most so many by now.
+    /// Pairs by the number of sums that contain them (two or more); the number may have decreased since.
     pairs: Vec<Vec<[Term; 2]>>,
-    /// Triples in the same way.
+    /// Triples, likewise.
     triples: Vec<Vec<[Term; 3]>>,
     budget: usize,
 }
 
-/// What a candidate saves, in quarters of an instruction.
+/// Savings of a candidate, in quarters of an instruction.
 type Worth = usize;
 
 impl Search {
@@ -216,11 +202,11 @@ impl Search {
             even,
             pairs: vec![Vec::new(); plain.sums.len() + 1],
             triples: vec![Vec::new(); plain.sums.len() + 1],
-            budget: BUDGET,
+            budget: SHARE_BUDGET,
         }
     }
 
-    /// What was found, and how many pairs and triples were looked at for it.
+    /// The result, and the number of pairs and triples examined.
     fn run(mut self) -> (Parts, usize) {
         for term in 0..self.members.len() {
             self.find_with(term as Term);
@@ -233,25 +219,25 @@ impl Search {
             *terms = (0..self.members.len() as Term).filter(present).collect();
         }
         self.parts.dissolve();
-        (self.parts, BUDGET - self.budget)
+        (self.parts, SHARE_BUDGET - self.budget)
     }
 
     fn in_common(&self, terms: &[Term]) -> Members {
         terms.iter().fold(Members::MAX, |common, &term| common & self.members[term as usize])
     }
 
-    /// How often the terms are used at all.
+    /// Total number of uses of the terms.
     fn uses(&self, terms: &[Term]) -> usize {
         terms.iter().map(|&term| self.counts[term as usize]).sum()
     }
 
-    /// Lists the pairs and triples of a term with those before it.
+    /// Lists the pairs and triples of a term with earlier terms.
     fn find_with(&mut self, term: Term) {
         let own = self.members[term as usize];
         if !several(own) {
             return;
         }
-        // Terms that have no two sums in common with this one have none in common with a third.
+        // Terms that share fewer than two sums with this one cannot be part of a triple with it.
         let near: Vec<(Term, Members)> = (0..term)
             .map(|other| (other, own & self.members[other as usize]))
             .filter(|&(_, common)| several(common))
@@ -277,7 +263,7 @@ impl Search {
         self.budget = self.budget.saturating_sub(looks);
     }
 
-    /// The terms that are best made a part, if any save something.
+    /// The terms with the largest savings, if any.
     fn best(&mut self) -> Option<Vec<Term>> {
         let triple = self.best_triple();
         let pair = self.best_pair(triple.map_or(0, |(_, worth)| worth));
@@ -331,7 +317,7 @@ impl Search {
         saved.saturating_sub(4)
     }
 
-    /// The best of the triples that most sums have, or of some of them where there are many.
+    /// The best triple among those contained in most sums, or among some of them if there are many.
     fn best_triple(&mut self) -> Option<([Term; 3], Worth)> {
         let mut sums = self.triples.len();
         while sums > 2 {
@@ -339,8 +325,8 @@ impl Search {
             let mut listed = std::mem::take(&mut self.triples[sums]);
             let mut best = None;
             let mut place = listed.len();
-            // Those at the end that have become rarer are listed anew, so the window moves on.
-            while place > 0 && (best.is_none() || place + WINDOW > listed.len()) {
+            // Triples at the end that became rarer are moved to another list, so the window advances.
+            while place > 0 && (best.is_none() || place + SHARE_WINDOW > listed.len()) {
                 place -= 1;
                 self.spend(1);
                 let terms = listed[place];
@@ -383,7 +369,7 @@ fn count(members: Members) -> usize {
     members.count_ones() as usize
 }
 
-/// Whether there are two or more.
+/// True if there are two or more.
 fn several(members: Members) -> bool {
     members & members.wrapping_sub(1) != 0
 }
@@ -391,16 +377,16 @@ fn several(members: Members) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compiler::program::Place;
-    use crate::conformance::Random;
+    use crate::compiler::program::Location;
+    use crate::conformance::TestRng;
 
     fn instructions(program: &Program, arity: usize) -> usize {
         let sums = program.ops().iter().filter(|op| matches!(op, Op::Sum(_)));
         sums.map(|op| op.operands().len().saturating_sub(1).div_ceil(arity - 1)).sum()
     }
 
-    /// Sums of inputs, and of sums made before.
-    fn random_program(random: &mut Random) -> Program {
+    /// Sums of inputs and of earlier sums.
+    fn random_program(random: &mut TestRng) -> Program {
         let mut program = Program::default();
         let inputs = 1 + random.below(24);
         let mut values: Vec<Value> = (0..inputs).map(|input| program.load(input, 0)).collect();
@@ -408,7 +394,7 @@ mod tests {
             let density = 1 + random.below(4);
             let terms: Vec<Value> = values.iter().copied().filter(|_| random.below(5) < density).collect();
             let sum = program.sum(terms);
-            program.store(Place { block: (inputs + output) as u32, packet: 0 }, sum);
+            program.store(Location { block: (inputs + output) as u32, packet: 0 }, sum);
             if random.below(8) == 0 {
                 values.extend(sum);
             }
@@ -418,13 +404,13 @@ mod tests {
 
     #[test]
     fn random_programs_keep_their_meaning_and_never_grow() {
-        let mut random = Random(0x7368_6172);
+        let mut random = TestRng(0x7368_6172);
         for round in 0..150 {
             let program = random_program(&mut random);
             for arity in [2, 3] {
                 let shared = share(&program, arity);
                 let bytes: Vec<u8> = (0..32).map(|_| random.next_u64() as u8).collect();
-                let load = |place: Place| bytes[place.block as usize];
+                let load = |place: Location| bytes[place.block as usize];
                 assert_eq!(shared.evaluate(load), program.evaluate(load), "round {round}");
                 assert!(instructions(&shared, arity) <= instructions(&program, arity), "round {round}");
             }
@@ -436,7 +422,7 @@ mod tests {
         for (output, terms) in sums.iter().enumerate() {
             let terms: Vec<Value> = terms.iter().map(|&input| program.load(input, 0)).collect();
             let sum = program.sum(terms);
-            program.store(Place { block: 100 + output as u32, packet: 0 }, sum);
+            program.store(Location { block: 100 + output as u32, packet: 0 }, sum);
         }
         program
     }
@@ -446,7 +432,7 @@ mod tests {
         let program = sums_of(&[&[0, 1, 2], &[0, 1, 3], &[0, 1, 4]]);
         assert_eq!(instructions(&program, 2), 6);
         assert_eq!(instructions(&share(&program, 2), 2), 4);
-        // Three instructions of three inputs do it as well as four of which one is shared.
+        // Three instructions with three inputs are as good as four with one shared.
         assert_eq!(share(&program, 3).ops().len(), program.ops().len());
     }
 
@@ -466,7 +452,7 @@ mod tests {
 
     #[test]
     fn the_same_program_comes_out_every_time() {
-        let program = random_program(&mut Random(7));
+        let program = random_program(&mut TestRng(7));
         assert_eq!(share(&program, 3).ops(), share(&program, 3).ops());
     }
 }

@@ -1,26 +1,33 @@
-//! Signatures in the pass that codes: what a program does with its inputs, and a division of each of them besides.
+//! Signatures in the coding pass: adds a division of each input to a program.
 //!
-//! The signature is the value at Y of a block over the tower of GF(2^8); see `divide` in the generic kernels. Loops go
-//! forwards, and so does this division: with n symbols in a turn, W = Y^-n and c = 2^n,
+//! The signature is the value at Y of a block over the tower of GF(2^8); see `divide` in the generic kernels. Loops
+//! ascend, and so does this division: with n symbols per iteration, W = Y^-n and c = 2^n,
 //!
 //! ```text
 //! c·W^8 + W^7 + W + 1 = 0
 //! v_t = (d_t + v_(t-1) + v_(t-7) + v_(t-8)) / c
 //! ```
 //!
-//! for the bytes d_t of turn t. Other points have polynomials with another constant term 2^e, so c = 2^(e n) there. The last eight v tell the remainder, and with it the signature ([`Signer`]).
-//! Per register that is one map, one sum of three and one of two; an input is loaded once for this and for the code.
+//! for the bytes d_t of iteration t. Other points have polynomials with another constant term 2^e, so c = 2^(e n)
+//! there. The last eight v determine the remainder and so the signature ([`Signer`]). Per register that is one map, one
+//! sum of three and one of two; an input is loaded once for division and coding.
 //!
 //! [`Signer`]: crate::signature::Signer
 
-use crate::compiler::program::{Age, Op, Place, Program, Value};
+use crate::bytemap::ByteMap;
+use crate::compiler::program::{Age, Location, Op, Program, Value};
+use crate::division::SignaturePoints;
 use crate::field::Field;
-use crate::kernel::Points;
-use crate::kernel::linear::ByteMap;
 
-/// The program, and a division for every point of each of the first `inputs` blocks, `symbols` of 64 bits in a turn. They follow the
-/// first load of the block, while that is in a register; number i · n + j is component j of n of input i.
-pub(in crate::compiler) fn sign(program: &Program, inputs: usize, points: Points, symbols: usize) -> Program {
+/// The program with a division per point of each of the first `inputs` blocks, with `symbols` symbols of 64 bits per
+/// iteration. Divisions follow the first load of the block, while it is in a register; division i · n + j is component
+/// j of n of input i.
+pub(in crate::compiler) fn sign(
+    program: &Program,
+    inputs: usize,
+    points: SignaturePoints,
+    symbols: usize,
+) -> Program {
     let (exponents, components) = (points.exponents(), points.exponents().len());
     let inverse = |component: usize| {
         let exponent = exponents[component] * symbols as u64 % 255;
@@ -44,7 +51,7 @@ pub(in crate::compiler) fn sign(program: &Program, inputs: usize, points: Points
             divide_all(&mut signed, value, place.block as usize);
         }
     }
-    // An input that no output needs has a signature too.
+    // An input that no output uses is signed too.
     for input in (0..inputs).filter(|&input| !divided[input]) {
         let value = signed.load(input, 0);
         divide_all(&mut signed, value, input);
@@ -54,12 +61,12 @@ pub(in crate::compiler) fn sign(program: &Program, inputs: usize, points: Points
 }
 
 fn divide(program: &mut Program, value: Value, division: usize, inverse: ByteMap) {
-    // The youngest last: it was written just before, and is waited for longest.
+    // The newest last: it was stored most recently and has the longest latency.
     let before = [Age::Eighth, Age::Seventh, Age::Last]
-        .map(|age| program.make(Op::Load(Place::remainder(division, age))));
+        .map(|age| program.make(Op::Load(Location::remainder(division, age))));
     let sum = program.make(Op::Sum([value].into_iter().chain(before).collect()));
     let quotient = program.map(sum, inverse);
-    program.store(Place::remainder(division, Age::Eighth), quotient);
+    program.store(Location::remainder(division, Age::Eighth), quotient);
 }
 
 #[cfg(test)]
@@ -67,27 +74,28 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    /// One byte of a block as a turn: the quotients follow the formula, and outputs stay what they were.
+    /// One byte of a block per iteration: the quotients follow the formula, and outputs are unchanged.
     #[test]
     fn quotients_follow_their_definition() {
         let field = Field::GF8;
         let mut program = Program::default();
         let [a, b]: [Value; 2] = std::array::from_fn(|input| program.load(input, 0));
         let sum = program.sum([a, b]);
-        program.store(Place { block: 3, packet: 0 }, sum);
+        program.store(Location { block: 3, packet: 0 }, sum);
         // Input 2 is not part of the program.
-        let points = Points::Independent;
+        let points = SignaturePoints::Independent;
         let signed = sign(&program, 3, points, 8);
-        let load = |place: Place| match place.as_remainder() {
+        let load = |place: Location| match place.as_remainder() {
             None => 0x11 << place.block,
             Some((division, age)) => 1 + division as u8 + 16 * age as u8,
         };
-        let found: HashMap<Place, u8> = signed.evaluate(load).into_iter().collect();
-        assert_eq!(found[&Place { block: 3, packet: 0 }], 0x33);
+        let found: HashMap<Location, u8> = signed.evaluate(load).into_iter().collect();
+        assert_eq!(found[&Location { block: 3, packet: 0 }], 0x33);
         for (input, component) in (0..3).flat_map(|input| [(input, 0), (input, 1)]) {
-            let place = |age| Place::remainder(2 * input + component, age);
+            let place = |age| Location::remainder(2 * input + component, age);
             let before = [Age::Eighth, Age::Seventh, Age::Last].map(|age| load(place(age)));
-            let sum = before.into_iter().fold(load(Place { block: input as u32, packet: 0 }), |a, b| a ^ b);
+            let sum =
+                before.into_iter().fold(load(Location { block: input as u32, packet: 0 }), |a, b| a ^ b);
             let (quotient, c) = (found[&place(Age::Eighth)], field.exp(8 * points.exponents()[component]));
             assert_eq!(field.mul(u64::from(quotient), c), u64::from(sum), "input {input}, {component}");
         }

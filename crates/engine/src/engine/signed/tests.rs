@@ -1,8 +1,10 @@
 use super::*;
-use crate::code::{Code, Layout};
+use crate::code::Code;
+use crate::division::SignaturePoints;
 use crate::engine::Engine;
 use crate::field::Field;
-use crate::kernel::{Backend, Points, Threads, Tier, rows};
+use crate::kernel::{Backend, Threads, Tier, kernel_sets};
+use crate::layout::Layout;
 use crate::matrix::Matrix;
 use crate::plan::{Mode, Plan};
 
@@ -15,7 +17,7 @@ fn painted(len: usize, seed: u64) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Compares with `run` and `sign`, on outputs that hold something before.
+/// Compares with `run` and `sign`, on outputs with previous content.
 fn check(compiled: &Compiled, signer: &Signer, len: usize) {
     let what = format!("{compiled:?}, {signer:?}, {len} bytes");
     let plan = compiled.plan();
@@ -46,26 +48,26 @@ fn encode(text: &str) -> Plan {
 
 /// Lengths around symbols, registers, steps and tiles.
 fn lengths() -> impl Iterator<Item = usize> {
-    let edges = [0, 8, 64, 128, 256, 512, 1024, TILE, TILE + 512, 2 * TILE, 5 * TILE];
+    let edges = [0, 8, 64, 128, 256, 512, 1024, SIGN_TILE, SIGN_TILE + 512, 2 * SIGN_TILE, 5 * SIGN_TILE];
     edges
         .into_iter()
         .flat_map(|edge| [edge.saturating_sub(8), edge.saturating_sub(1), edge, edge + 1, edge + 16])
 }
 
 #[test]
-fn as_run_and_sign_on_every_row() {
-    for row in rows().iter().filter(|row| row.supported()) {
-        let compiled = Engine::with_row(row, 1).unwrap().compile(&encode("3+2")).unwrap();
+fn equals_run_and_sign_on_every_kernel_set() {
+    for row in kernel_sets().iter().filter(|row| row.supported()) {
+        let compiled = Engine::with_kernel_set(row, 1).unwrap().compile(&encode("3+2")).unwrap();
         for components in [1, 2, 3] {
-            let signer = Signer::tower_with_row(row, Field::GF8, components).unwrap();
+            let signer = Signer::tower_with_kernel_set(row, Field::GF8, components).unwrap();
             lengths().for_each(|len| check(&compiled, &signer, len));
         }
-        let signer = Signer::independent_with_row(row).unwrap();
+        let signer = Signer::independent_with_kernel_set(row).unwrap();
         lengths().for_each(|len| check(&compiled, &signer, len));
     }
 }
 
-/// Where the law holds and where outputs have to be read: other fields, layouts, and sums with what was there.
+/// Plans for which the law holds, and plans whose outputs must be read: other fields, other layouts, and added outputs.
 #[test]
 fn plans_of_every_kind() {
     let add = "4+2".parse::<Code>().unwrap().update_plan(&[1]).unwrap();
@@ -86,7 +88,7 @@ fn plans_of_every_kind() {
     }
 }
 
-/// Outputs that begin so many bytes after the start of a cache line, each one `stagger` bytes later than the one before.
+/// Outputs that start `offset` bytes after a cache line, each `stagger` bytes further than the previous one.
 struct Lines {
     bytes: Vec<u8>,
     first: usize,
@@ -112,23 +114,23 @@ impl Lines {
     }
 }
 
-/// Machine code made at once, of every row that has some: the division in the loop, whatever the length, below and above the
-/// size from which outputs go past the caches, on lines and off them.
+/// Machine code of every kernel set that has some: division in the loop for all lengths, below and above the threshold
+/// of non-temporal stores, aligned and unaligned.
 #[test]
 fn code_that_divides_while_it_codes() {
     let mut divided = 0;
-    for row in rows().iter().filter(|row| row.supported()) {
+    for row in kernel_sets().iter().filter(|row| row.supported()) {
         for text in ["1+1", "2+1", "4+2", "10+4", "17+3", "30+3", "raidz:8+3", "cauchy-isal:12+4", "5+12"] {
             let plan = encode(text);
             let kernel = row.at(Tier::Code).compile(&plan).unwrap();
             let compiled = Compiled { kernel, plan: plan.clone(), threads: Threads::new(1).unwrap().into() };
-            let lengths = [0, 100, 511, 512, 2000, 33_000, DIVIDED_BYTES, 40_961, 300_007];
+            let lengths = [0, 100, 511, 512, 2000, 33_000, MIN_DIVIDED_BYTES, 40_961, 300_007];
             for (turn, len) in lengths.into_iter().enumerate() {
                 let (points, shift, stagger) =
-                    (Points::ALL[turn % 3], [0, 0, 16, 3][turn % 4], [0, 0, 0, 0, 5][turn % 5]);
+                    (SignaturePoints::ALL[turn % 3], [0, 0, 16, 3][turn % 4], [0, 0, 0, 0, 5][turn % 5]);
                 let signer = match points {
-                    Points::Independent => Signer::independent_with_row(row).unwrap(),
-                    _ => Signer::tower_with_row(row, Field::GF8, points.exponents().len()).unwrap(),
+                    SignaturePoints::Independent => Signer::independent_with_kernel_set(row).unwrap(),
+                    _ => Signer::tower_with_kernel_set(row, Field::GF8, points.exponents().len()).unwrap(),
                 };
                 let what = format!("{row:?}, {text}, {len} bytes, {points:?}, at {shift}");
                 let data: Vec<Vec<u8>> = (0..plan.inputs().len() as u64).map(|i| painted(len, i)).collect();
@@ -152,10 +154,11 @@ fn code_that_divides_while_it_codes() {
             }
         }
     }
-    let wide = rows().iter().filter(|row| row.supported() && row.emits_code() && row.name().contains("512"));
+    let wide =
+        kernel_sets().iter().filter(|row| row.supported() && row.emits_code() && row.name().contains("512"));
     let narrow =
-        rows().iter().filter(|row| row.supported() && row.emits_code() && !row.name().contains("512"));
-    // Nine plans; six lengths have eight turns of 64 bytes, a seventh has them of 32 bytes.
+        kernel_sets().iter().filter(|row| row.supported() && row.emits_code() && !row.name().contains("512"));
+    // Nine plans; six lengths have eight iterations of 64 bytes, a seventh has them of 32 bytes.
     assert_eq!(divided, 9 * (6 * wide.count() + 7 * narrow.count()));
 }
 
@@ -175,7 +178,7 @@ fn any_number_of_threads() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_nothing_written() {
+fn wrong_buffers_are_refused_without_writing() {
     let compiled = Engine::new(1).unwrap().compile(&encode("2+1")).unwrap();
     let signer = Signer::new(Field::GF8, 1).unwrap();
     let (data, mut redundancy) = ([1; 256], [7; 256]);

@@ -1,34 +1,35 @@
 //! Signatures over the tower of GF(2^8) by division, register by register.
 //!
-//! The tower is GF(2^8) extended by a root Y of f = Y^8 + Y^7 + Y + 2. Squaring is additive where 1 + 1 = 0, so
-//! for n, a power of two, f^n has as few terms as f:
+//! The tower is GF(2^8) extended by a root Y of f = Y^8 + Y^7 + Y + 2. Squaring is additive in characteristic 2, so for
+//! n, a power of two, f^n has as few terms as f:
 //!
 //! ```text
 //! Z^8 + Z^7 + Z + 2^n = 0    with Z = Y^n
 //! ```
 //!
 //! Let n symbols fill a register. Then a block is a polynomial in Z whose coefficients are its registers, and the
-//! remainder modulo this polynomial, 8 registers, is a short block with the same signature. To divide takes
-//! one map from byte to byte and three sums per register; the symbols stay as they lie in memory. Other points have other constant terms in place of 2.
+//! remainder modulo this polynomial, 8 registers, is a short block with the same signature. The division takes one byte
+//! map and three sums per register; the symbols keep their order in memory. Other points have other constant terms in
+//! place of 2.
 
 use super::planes::padded;
+use crate::bytemap::MapForm;
+use crate::division::SignaturePoints;
 use crate::field::Field;
-use crate::kernel::Points;
-use crate::kernel::linear::MapForm;
 use crate::kernel::vector::Vector;
 
 /// The degree of the tower: coefficients of a remainder.
 const DEGREE: usize = 8;
 
-/// What a block is divided by, per component.
+/// Divisors of a block, one per component.
 pub(in crate::kernel) struct Division<V: Vector> {
     /// The product with the constant term.
     constants: Vec<V::Map>,
 }
 
 impl<V: Vector> Division<V> {
-    /// Divides for signatures at these points: each is a root of a polynomial with few terms, as Y is, and differs in the constant term only.
-    pub(in crate::kernel) fn new(points: Points) -> Division<V> {
+    /// Prepares divisions for signatures at these points. Their polynomials differ in the constant term only.
+    pub(in crate::kernel) fn new(points: SignaturePoints) -> Division<V> {
         let symbols = (V::BYTES / DEGREE) as u64;
         let constant = |exponent: &u64| Field::GF8.exp(symbols * exponent) as usize;
         let products = V::Map::gf8_products();
@@ -41,7 +42,7 @@ impl<V: Vector> Division<V> {
     }
 }
 
-/// Puts `piece` before the block whose remainders `lanes` has, and divides again.
+/// Prepends `piece` to the block with the remainders `lanes`, and continues the division.
 #[inline(always)]
 pub(super) unsafe fn run<V: Vector>(division: &Division<V>, piece: &[u8], lanes: &mut [u8]) {
     assert_eq!(lanes.len(), division.lane_bytes());
@@ -58,7 +59,7 @@ pub(super) unsafe fn run<V: Vector>(division: &Division<V>, piece: &[u8], lanes:
 #[inline(always)]
 unsafe fn divide<V: Vector, const N: usize>(constants: [&V::Map; N], piece: &[u8], lanes: &mut [u8]) {
     let step = DEGREE * V::BYTES;
-    // SAFETY: lanes holds N steps; a step of the piece is read where it is whole, its end through a copy.
+    // SAFETY: lanes holds N steps; whole steps of the piece are read in place, its end through a padded copy.
     unsafe {
         let mut remainders = [[V::zero(); DEGREE]; N];
         for n in 0..N {
@@ -83,9 +84,9 @@ unsafe fn divide<V: Vector, const N: usize>(constants: [&V::Map; N], piece: &[u8
     }
 }
 
-/// As many registers as a remainder has, from the last to the first. Each times Z makes room for the next one, and
-/// what overflows, top · Z^8, comes back as top · (Z^7 + Z + 2^n). Instead of moving up, the coefficients stay where
-/// they are and the place of the top goes down; after a step it is where it began.
+/// Processes as many registers as a remainder has, from the last to the first. Each multiplication by Z frees the
+/// lowest coefficient for the next register, and the overflow, top · Z^8, is added back as top · (Z^7 + Z + 2^n). The
+/// coefficients are not moved; the index of the top decreases instead, and is back at its start after a step.
 #[inline(always)]
 unsafe fn divide_step<V: Vector, const N: usize>(
     constants: [&V::Map; N],

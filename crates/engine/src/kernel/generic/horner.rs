@@ -1,11 +1,11 @@
-//! RAID-Z's scheme: P = sum of d, Q = 2·Q + d, R = 4·R + d over the data blocks in order; no multiplication
-//! but doubling.
+//! RAID-Z parities by Horner's scheme: P = sum of d, Q = 2·Q + d, R = 4·R + d over the data blocks in order, with
+//! doublings only.
 
 use super::Buffers;
 use super::planes::{load_partial, store, store_partial};
 use crate::kernel::vector::Vector;
 
-/// Which of P, Q and R to make, in that order.
+/// The parities to compute, in the order P, Q, R.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::kernel) struct Parities {
     pub(in crate::kernel) p: bool,
@@ -30,7 +30,7 @@ pub(super) unsafe fn run<V: Vector>(parities: Parities, buffers: Buffers<'_, '_>
     }
 }
 
-/// N outputs: P if there is one, then Q if there is one, then R if outputs are left.
+/// Computes N outputs: P if selected, then Q if selected, then R if outputs are left.
 #[inline(always)]
 unsafe fn horner_pass<V: Vector, const N: usize, const P: bool, const Q: bool>(buffers: Buffers<'_, '_>) {
     const U: usize = 4;

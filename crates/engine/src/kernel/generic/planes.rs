@@ -1,17 +1,17 @@
-//! Symbols of B bytes to B registers of bytes and back, the zero-padded tail, and outputs that are asked for ahead.
+//! Conversion between symbols of B bytes and B registers of bytes, zero-padded tails, and prefetching of outputs.
 
-use crate::kernel::WRITE_AHEAD;
 use crate::kernel::vector::Vector;
+use crate::tuning::WRITE_AHEAD;
 
 /// The largest step: 8 planes of the widest register, 64 bytes.
 const MAX_STEP: usize = 8 * 64;
 
-/// Asks for the U registers of an output that are stored [`WRITE_AHEAD`] bytes from here.
+/// Prefetches U registers of an output, [`WRITE_AHEAD`] bytes ahead.
 ///
 /// # Safety
 /// The CPU has the instruction set of `V`.
 #[inline(always)]
-pub(super) unsafe fn ask_for_output<V: Vector, const U: usize>(output: *const u8) {
+pub(super) unsafe fn prefetch_output<V: Vector, const U: usize>(output: *const u8) {
     for u in 0..U {
         // SAFETY: the instruction set is there by contract, and the address need not be one of the output.
         unsafe { V::prefetch_to_write(output.wrapping_add(WRITE_AHEAD + u * V::BYTES)) };

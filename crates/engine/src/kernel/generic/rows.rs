@@ -4,10 +4,7 @@ use super::Buffers;
 use super::planes::{load_partial, store, store_partial};
 use crate::kernel::vector::Vector;
 use crate::matrix::bits::BitMatrix;
-
-/// Bytes of a packet that one pass over the rows touches per packet, so that the inputs of a group are
-/// still in cache for the next row.
-const PACKET_TILE: usize = 2 << 10;
+use crate::tuning::PACKET_TILE;
 
 /// A bit matrix as lists of packets to sum.
 pub(in crate::kernel) struct Rows {

@@ -1,11 +1,11 @@
 //! Signatures by Horner's scheme over whole steps of registers.
 
 use super::planes::{load, load_partial, store};
-use crate::kernel::linear::LinearMap;
+use crate::bytemap::LinearMap;
 use crate::kernel::vector::Vector;
 
-/// The weights of a signature, prepared: for every component the map that multiplies by α^s, s
-/// the number of symbols in a step.
+/// Prepared weights of a signature: for every component the map that multiplies by α^s, s the number of symbols in a
+/// step.
 pub(in crate::kernel) struct Weights<V: Vector> {
     symbol_bytes: usize,
     components: usize,
@@ -42,7 +42,7 @@ pub(super) unsafe fn run<V: Vector>(weights: &Weights<V>, block: &[u8], lanes: &
     }
 }
 
-/// Components in pairs: two independent chains, one reading of the block.
+/// Components are processed in pairs: two independent dependency chains per pass over the block.
 #[inline(always)]
 unsafe fn sign_symbols<V: Vector, const B: usize>(weights: &Weights<V>, block: &[u8], lanes: &mut [u8]) {
     let mut component = 0;

@@ -1,20 +1,18 @@
-//! Programs of the compiler, interpreted: each step is done for a tile of every block before the next one, so
-//! that finding out what to do costs little. A register of the program is a tile in the L1 cache.
+//! Interpreter of compiled programs: each step is executed for a tile of every block before the next step, so that
+//! dispatch costs little. A register of the program is a tile in the L1 cache.
 
 use super::Buffers;
 use super::planes::load_partial;
-use crate::code::Layout;
-use crate::compiler::{Allocated, Operand, Place, Register, Step};
-use crate::kernel::linear::MapForm;
+use crate::bytemap::MapForm;
+use crate::compiler::{Allocated, Location, Operand, Register, Step};
 use crate::kernel::vector::Vector;
-
-/// Bytes of every block that a step works on: 24 registers of it, and as many saved ones, stay in the L1 cache.
-const TILE: usize = 512;
+use crate::layout::Layout;
+use crate::tuning::INTERPRETER_TILE;
 
 /// A program prepared for one instruction set.
 pub(in crate::kernel) struct Steps<V: Vector> {
     steps: Vec<Step>,
-    /// The maps of the steps that have one, in their order.
+    /// The maps of the steps, in order.
     maps: Vec<V::Map>,
     registers: usize,
     slots: usize,
@@ -49,15 +47,15 @@ pub(super) unsafe fn run<V: Vector>(steps: &Steps<V>, buffers: Buffers<'_, '_>) 
     let Buffers { inputs, outputs, len, .. } = buffers;
     let mut blocks: Vec<*mut u8> = inputs.iter().map(|input| input.as_ptr().cast_mut()).collect();
     blocks.extend(outputs.iter_mut().map(|output| output.as_mut_ptr()));
-    let mut tiles = vec![0u8; (steps.registers + steps.slots) * TILE];
+    let mut tiles = vec![0u8; (steps.registers + steps.slots) * INTERPRETER_TILE];
     let (packet, group) = steps.packets.unwrap_or((len, len.max(1)));
     for first in (0..len).step_by(group) {
-        for start in (first..first + packet).step_by(TILE) {
-            let size = TILE.min(first + packet - start);
+        for start in (first..first + packet).step_by(INTERPRETER_TILE) {
+            let size = INTERPRETER_TILE.min(first + packet - start);
             let tiles = tiles.as_mut_ptr();
             let columns = Columns { blocks: &blocks, tiles, start, size, packet, registers: steps.registers };
-            // SAFETY: start + size is within the first packet of the group, and so within every packet
-            // of it; registers and slots are below the numbers that the program names.
+            // SAFETY: start + size is within the first packet of the group, and so within every packet of it; registers
+            // and slots are below the counts of the program.
             unsafe { columns.run::<V>(&steps.steps, &steps.maps) }
         }
     }
@@ -66,7 +64,7 @@ pub(super) unsafe fn run<V: Vector>(steps: &Steps<V>, buffers: Buffers<'_, '_>) 
 /// One tile of all blocks.
 struct Columns<'a> {
     blocks: &'a [*mut u8],
-    /// Registers, then slots, [`TILE`] bytes each.
+    /// Registers, then slots, [`INTERPRETER_TILE`] bytes each.
     tiles: *mut u8,
     start: usize,
     size: usize,
@@ -91,14 +89,14 @@ impl Columns<'_> {
                         self.register(from).copy_to_nonoverlapping(to, self.size);
                     }
                     Step::Save { from, slot } => {
-                        self.register(from).copy_to_nonoverlapping(self.slot(slot), TILE)
+                        self.register(from).copy_to_nonoverlapping(self.slot(slot), INTERPRETER_TILE)
                     }
                     Step::Restore { to, slot } => {
-                        self.slot(slot).copy_to_nonoverlapping(self.register(to), TILE)
+                        self.slot(slot).copy_to_nonoverlapping(self.register(to), INTERPRETER_TILE)
                     }
-                    Step::Zero { to } => self.register(to).write_bytes(0, TILE),
+                    Step::Zero { to } => self.register(to).write_bytes(0, INTERPRETER_TILE),
                     Step::Move { to, from } => {
-                        self.register(from).copy_to_nonoverlapping(self.register(to), TILE)
+                        self.register(from).copy_to_nonoverlapping(self.register(to), INTERPRETER_TILE)
                     }
                     Step::Map { to, from, .. } => {
                         let map = maps.next().expect("as many as there are steps with maps");
@@ -119,7 +117,7 @@ impl Columns<'_> {
 
     #[inline(always)]
     unsafe fn add<V: Vector>(&self, to: Register, terms: &[Register], last: Operand) {
-        // SAFETY: a tile holds whole registers; of a block only what is left of it is read.
+        // SAFETY: a tile holds whole registers; of a block only the remaining bytes are read.
         unsafe {
             let (whole, last) = match last {
                 Operand::Register(register) => (true, self.register(register)),
@@ -141,9 +139,9 @@ impl Columns<'_> {
         }
     }
 
-    /// Where the tile of a place begins.
+    /// Start of the tile of a location.
     #[inline(always)]
-    unsafe fn place(&self, place: Place) -> *mut u8 {
+    unsafe fn place(&self, place: Location) -> *mut u8 {
         // SAFETY: by contract of `run`: within the block.
         unsafe { self.blocks[place.block as usize].add(self.start + place.packet as usize * self.packet) }
     }
@@ -151,12 +149,12 @@ impl Columns<'_> {
     #[inline(always)]
     unsafe fn register(&self, register: Register) -> *mut u8 {
         // SAFETY: by contract of `run`: one of the program's registers.
-        unsafe { self.tiles.add(register as usize * TILE) }
+        unsafe { self.tiles.add(register as usize * INTERPRETER_TILE) }
     }
 
     #[inline(always)]
     unsafe fn slot(&self, slot: u32) -> *mut u8 {
         // SAFETY: by contract of `run`: one of the program's slots.
-        unsafe { self.tiles.add((self.registers + slot as usize) * TILE) }
+        unsafe { self.tiles.add((self.registers + slot as usize) * INTERPRETER_TILE) }
     }
 }

@@ -1,21 +1,21 @@
-//! Additive FFTs over blocks of GF(2^8) or GF(2^16): what [`Transform`] says, over a tile of all blocks after the other.
+//! Additive FFTs over blocks of GF(2^8) or GF(2^16): executes a [`Transform`] tile by tile.
 //!
 //! ```text
 //! for every tile:
-//!     for every coset of inputs:  room = weights · inputs;  to coefficients;  differentiated where V is shared
-//!     sum of them → every coset of outputs:  to values;  outputs = weights · room + strays
+//!     for every coset of inputs:             buffer = weights · inputs;  to coefficients;  differentiated if V is shared
+//!     sum of them → every coset of outputs:  to values;  outputs = weights · buffer + strays
 //! ```
 //!
-//! (1) Planes: in the rooms the bytes of symbols lie apart, a register for each byte of as many symbols, together a *column*; they are parted and
-//!     joined once.
-//! (2) Several levels at once: the columns of four points, or eight where symbols are bytes, are loaded, go through all butterflies between
-//!     them and are stored. The first of these passes reads the inputs, the last one writes the outputs, and from a single coset of inputs to a
-//!     single one of outputs the coefficients are not stored at all.
-//! (3) Depth first: a block of the transform is finished before its neighbour is begun, so that most levels find their columns in the
-//!     nearest cache, however large the whole is.
-//! (4) No tables of factors: butterflies take their maps from the constant of their block. Those of GF(2^8) are all there; those of GF(2^16) are
-//!     linear in their constant, and so sums of four out of [`Multipliers`].
-//! (5) Tail: what is less than a column travels through zero-padded copies of all blocks.
+//! (1) Planes: in the buffers the bytes of symbols are separated, one register per byte, together a *column*; they are
+//!     split and joined once.
+//! (2) Several levels at once: the columns of four points, or eight where symbols are bytes, are loaded, go through all
+//!     butterflies between them and are stored. The first of these passes reads the inputs, the last one writes the
+//!     outputs, and from a single coset of inputs to a single one of outputs the coefficients are not stored at all.
+//! (3) Depth first: a block of the transform is finished before its neighbour is started, so that most levels find
+//!     their columns in L1, for transforms of any size.
+//! (4) No tables of factors: butterflies derive their maps from the constant of their block. All maps of GF(2^8) are
+//!     precomputed; those of GF(2^16) are linear in the constant, and so sums of four entries of [`Multipliers`].
+//! (5) Tail: less than a column is processed through zero-padded copies of all blocks.
 
 mod ends;
 mod multipliers;
@@ -23,28 +23,26 @@ mod multipliers;
 pub(in crate::kernel) use multipliers::Multipliers;
 
 use super::Buffers;
-use crate::kernel::transform::{Coset, MAX_STRAYS, Member, Side, Transform};
+use crate::kernel::transform::{Coset, Member, Side, Transform};
 use crate::kernel::vector::Vector;
 use crate::matrix::additive::Additive;
-use ends::{Constants, Given, Held, MAX_POINTS, Source, Taken, Target, add_product, read, sum, write};
+use crate::tuning::{MAX_STRAYS, TRANSFORM_BUFFER_BYTES, TRANSFORM_PREFETCH_BLOCKS};
+use ends::{
+    BufferPoints, Constants, InputPoints, MAX_POINTS, OutputPoints, Source, Target, add_product, read, sum,
+    write,
+};
 use multipliers::{Maps, Multiply};
 use std::marker::PhantomData;
 
-/// Bytes of a room up to which tiles are made wider: an L2 cache. What a second room takes beyond that is met by the last levels only.
-const ROOM_BYTES: usize = 2 << 20;
-
-/// Columns of a block in a tile, at most.
+/// Maximum columns of a block in a tile.
 const MAX_COLUMNS: usize = 8;
 
 /// Levels of the largest transform, that of the whole field.
 const LEVELS: usize = 16;
 
-/// Blocks ahead that are asked for: each lies in a page of its own.
-const BLOCKS_AHEAD: usize = 16;
-
-/// Room for a coset of columns, or two.
+/// Work buffer for one or two cosets of columns.
 #[derive(Default)]
-pub(in crate::kernel) struct Room(Vec<Line>);
+pub(in crate::kernel) struct WorkBuffer(Vec<Line>);
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
@@ -56,33 +54,33 @@ struct Line {
 pub(in crate::kernel) struct Transforming<'a, 'b, V: Vector> {
     pub(in crate::kernel) transform: &'a Transform,
     pub(in crate::kernel) multipliers: &'a Multipliers<V::Map>,
-    pub(in crate::kernel) room: &'a mut Room,
+    pub(in crate::kernel) work: &'a mut WorkBuffer,
     pub(in crate::kernel) buffers: Buffers<'a, 'b>,
 }
 
 impl<V: Vector> Transforming<'_, '_, V> {
     /// # Safety
-    /// The CPU has the instruction set of `V`; all buffers have the length that the call states, and there are as many as the transform
-    /// has inputs and outputs; the multipliers are those of its field.
+    /// The CPU has the instruction set of `V`; all buffers have the length that the call states, and there are as many
+    /// as the transform has inputs and outputs; the multipliers are those of its field.
     #[inline(always)]
     pub(in crate::kernel) unsafe fn execute(self) {
-        let Transforming { transform, multipliers, room, buffers } = self;
+        let Transforming { transform, multipliers, work, buffers } = self;
         // SAFETY: passed on unchanged.
         unsafe {
             match multipliers {
-                Multipliers::Bytes(products) => run::<V, _, 1>(transform, *products, room, buffers),
-                Multipliers::Words(products) => run::<V, _, 2>(transform, &**products, room, buffers),
+                Multipliers::Bytes(products) => run::<V, _, 1>(transform, *products, work, buffers),
+                Multipliers::Words(products) => run::<V, _, 2>(transform, &**products, work, buffers),
             }
         }
     }
 }
 
-/// All whole columns, then the rest in a column of copies.
+/// Runs over all whole columns, then the rest in a column of copies.
 #[inline(always)]
 unsafe fn run<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
     transform: &Transform,
     multipliers: X,
-    room: &mut Room,
+    work: &mut WorkBuffer,
     buffers: Buffers<'_, '_>,
 ) {
     let Buffers { inputs, outputs, len, add, .. } = buffers;
@@ -91,10 +89,10 @@ unsafe fn run<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
     let from: Vec<*const u8> = inputs.iter().map(|input| input.as_ptr()).collect();
     let to: Vec<*mut u8> = outputs.iter_mut().map(|output| output.as_mut_ptr()).collect();
     let mut padded = vec![0u8; if rest > 0 { (inputs.len() + outputs.len()) * column } else { 0 }];
-    // SAFETY: whole columns lie within all buffers, and what is left of them in columns of their own.
+    // SAFETY: whole columns lie within all buffers; the rest is copied into columns of its own.
     unsafe {
         let mut run = |from: &[*const u8], to: &[*mut u8], len| {
-            run_columns::<V, X, B>(transform, multipliers, room, Blocks { from, to, len, add });
+            run_columns::<V, X, B>(transform, multipliers, work, Blocks { from, to, len, add });
         };
         run(&from, &to, len - rest);
         if rest == 0 {
@@ -128,19 +126,19 @@ struct Blocks<'a> {
 unsafe fn run_columns<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
     transform: &Transform,
     multipliers: X,
-    room: &mut Room,
+    work: &mut WorkBuffer,
     blocks: Blocks<'_>,
 ) {
     let Transform { log, inputs, outputs, .. } = transform;
     let column = B * V::BYTES;
     let size = column << log;
-    let most = (ROOM_BYTES / size).clamp(1, MAX_COLUMNS).min(blocks.len / column);
-    let whole = most * size;
-    let needed = if inputs.cosets.len().max(outputs.cosets.len()) > 1 { 2 * whole } else { whole };
-    room.0.resize(room.0.len().max(needed.div_ceil(64)), Line { _bytes: [0; 64] });
-    let start = room.0.as_mut_ptr().cast::<u8>();
+    let most = (TRANSFORM_BUFFER_BYTES / size).clamp(1, MAX_COLUMNS).min(blocks.len / column);
+    let tile_bytes = most * size;
+    let needed = if inputs.cosets.len().max(outputs.cosets.len()) > 1 { 2 * tile_bytes } else { tile_bytes };
+    work.0.resize(work.0.len().max(needed.div_ceil(64)), Line { _bytes: [0; 64] });
+    let start = work.0.as_mut_ptr().cast::<u8>();
     let (additive, differentiates) = (Additive::of(transform.field), transform.differentiates());
-    let turns = inputs.cosets.first().filter(|_| transform.turns()).map(|coset| coset.at);
+    let turns = inputs.cosets.first().filter(|_| transform.is_between_two_cosets()).map(|coset| coset.at);
     let none = multipliers.of(0);
     let mut constants = Constants { weights: [none; MAX_POINTS], strays: [[none; MAX_POINTS]; MAX_STRAYS] };
     let mut at = 0;
@@ -155,10 +153,10 @@ unsafe fn run_columns<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
             columns,
             vector: PhantomData,
         };
-        // SAFETY: the room has a part of `whole` bytes for each of the two, the second where there are several cosets and so somebody who
-        // touches it; columns <= most, and tiles lie within all blocks.
+        // SAFETY: the buffer has `tile_bytes` bytes for each of the two parts; the second part exists if there are
+        // several cosets, which use it; columns <= most, and tiles lie within all blocks.
         unsafe {
-            let (mut first, mut second) = (points(start), points(start.add(whole)));
+            let (mut first, mut second) = (points(start), points(start.add(tile_bytes)));
             for (index, coset) in inputs.cosets.iter().enumerate() {
                 let points = if index == 0 { &mut first } else { &mut second };
                 points.interpolate(coset, turns, &tile, &mut constants);
@@ -173,7 +171,7 @@ unsafe fn run_columns<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
                 first.start.write_bytes(0, first.bytes());
             }
             for stray in &transform.strays {
-                tile.ask_for::<V>(blocks.from[stray.block as usize], tile.next);
+                tile.prefetch_part::<V>(blocks.from[stray.block as usize], tile.next);
             }
             for coset in &outputs.cosets {
                 let points = if outputs.cosets.len() == 1 { &mut first } else { &mut second };
@@ -190,7 +188,7 @@ unsafe fn run_columns<V: Vector, X: Multiply<V::Map, B>, const B: usize>(
     }
 }
 
-/// What all blocks have from `at` to `next`.
+/// The bytes `at..next` of all blocks.
 struct Tile<'a> {
     transform: &'a Transform,
     blocks: &'a Blocks<'a>,
@@ -199,20 +197,26 @@ struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// Asks for what is needed soon: the same part of a block that has its turn after some others, or the next part where it had it before.
+    /// Prefetches the same tile of a block that is processed some blocks later, or its next tile if it was already
+    /// processed.
     #[inline(always)]
-    unsafe fn ask_ahead<V: Vector>(&self, side: &Side, member: usize, start: impl Fn(usize) -> *const u8) {
-        let ahead = member + BLOCKS_AHEAD;
+    unsafe fn prefetch_ahead<V: Vector>(
+        &self,
+        side: &Side,
+        member: usize,
+        start: impl Fn(usize) -> *const u8,
+    ) {
+        let ahead = member + TRANSFORM_PREFETCH_BLOCKS;
         let count = side.members.len();
         let (member, at) =
             if ahead < count { (ahead, self.at) } else { ((ahead - count) % count, self.next) };
         // SAFETY: passed on unchanged.
-        unsafe { self.ask_for::<V>(start(side.members[member].block as usize), at) };
+        unsafe { self.prefetch_part::<V>(start(side.members[member].block as usize), at) };
     }
 
-    /// As much as a tile has of a block, from `at` on.
+    /// Prefetches a tile's length of a block from `at` on.
     #[inline(always)]
-    unsafe fn ask_for<V: Vector>(&self, block: *const u8, at: usize) {
+    unsafe fn prefetch_part<V: Vector>(&self, block: *const u8, at: usize) {
         let from = block.wrapping_add(at);
         for line in (0..self.next - self.at).step_by(64) {
             // SAFETY: a prefetch takes any address.
@@ -221,7 +225,7 @@ impl Tile<'_> {
     }
 }
 
-/// A coset in memory: `columns` for every point, B registers each.
+/// A coset in the work buffer: `columns` columns of B registers for every point.
 struct Points<V, X, const B: usize> {
     additive: &'static Additive,
     multipliers: X,
@@ -233,13 +237,14 @@ struct Points<V, X, const B: usize> {
 
 impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
     const COLUMN: usize = B * V::BYTES;
-    /// Levels of a pass: B registers for each of 2^LEVELS points, and others for products. The widest are 32, others often 16.
+    /// Levels of a pass: it needs B registers for each of 2^LEVELS points, and others for products. There are 32 of the
+    /// widest registers, often 16 of others.
     const LEVELS: usize = if B == 1 && V::BYTES == 64 { 3 } else { 2 };
 
-    /// Where the columns of a point begin.
+    /// Address of the columns of a point.
     #[inline(always)]
     unsafe fn point(&self, place: usize) -> *mut u8 {
-        // SAFETY: the caller names a point of the coset, and the room has `columns` for each.
+        // SAFETY: `place` is a point of the coset, and the buffer has `columns` columns for each.
         unsafe { self.start.add(place * self.columns * Self::COLUMN) }
     }
 
@@ -248,13 +253,14 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         (self.columns * Self::COLUMN) << self.log
     }
 
-    /// The level where the last pass of an interpolation begins, which is the first of an evaluation; 0 where there is only one, that of the blocks.
+    /// First level of the last pass of an interpolation, which is the first pass of an evaluation; 0 if the pass over
+    /// the blocks is the only one.
     #[inline(always)]
     fn top(&self) -> usize {
         self.log.saturating_sub(1) / Self::LEVELS * Self::LEVELS
     }
 
-    /// Levels of the pass that reads and writes blocks.
+    /// Number of levels of the pass that reads or writes blocks.
     #[inline(always)]
     fn bottom(&self) -> usize {
         self.log.min(Self::LEVELS)
@@ -263,7 +269,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
     #[inline(always)]
     unsafe fn add(&mut self, other: &Self) {
         for at in (0..self.bytes()).step_by(Self::COLUMN) {
-            // SAFETY: within both rooms, which have the same size.
+            // SAFETY: within both buffers, which have the same size.
             unsafe {
                 let to = self.start.add(at);
                 write(sum::<V, B>(read(to), read(other.start.add(at))), to);
@@ -271,8 +277,8 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         }
     }
 
-    /// The derivative, in place: coefficient i becomes the sum of d_j times coefficient i + 2^j over the bits j that i lacks. Those
-    /// lie ahead, and so are still what they were.
+    /// Differentiates in place: coefficient i becomes the sum of d_j times coefficient i + 2^j over the zero bits j of
+    /// i. These have higher indices and are still unmodified.
     #[inline(always)]
     unsafe fn differentiate(&mut self) {
         let mut maps = [self.multipliers.of(0); LEVELS];
@@ -296,7 +302,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         }
     }
 
-    /// Inputs to coefficients; without the last pass where the evaluation `turns` around there.
+    /// Inputs to coefficients; without the last pass if the evaluation `turns` around there.
     #[inline(always)]
     unsafe fn interpolate(
         &mut self,
@@ -311,21 +317,21 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         for end in (size..=n).step_by(size) {
             // SAFETY: blocks of a power of two of points that end at a multiple of their size, up to n.
             unsafe {
-                self.take(coset, &mut member, end - size, tile, constants);
+                self.read_inputs(coset, &mut member, end - size, tile, constants);
                 let mut level = Self::LEVELS;
                 while level < passes_end {
                     let above = self.log.min(level + Self::LEVELS);
                     if end & ((1 << above) - 1) != 0 {
                         break;
                     }
-                    self.in_room::<true, false>(above - level, level, end - (1 << above), [coset.at; 2]);
+                    self.in_buffer::<true, false>(above - level, level, end - (1 << above), [coset.at; 2]);
                     level = above;
                 }
             }
         }
     }
 
-    /// Coefficients to outputs; or what an interpolation on the coset at `turns` leaves of its last pass.
+    /// Coefficients to outputs; starts with the last pass of the interpolation on the coset at `turns`, if given.
     #[inline(always)]
     unsafe fn evaluate(
         &mut self,
@@ -335,11 +341,12 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         constants: &mut Constants<V::Map, B>,
     ) {
         let (n, top, size) = (1usize << self.log, self.top(), 1usize << self.bottom());
-        // SAFETY: the whole coset, then blocks of a power of two of points that begin at a multiple of their size, below n.
+        // SAFETY: the whole coset, then blocks of a power of two of points that start at a multiple of their size,
+        // below n.
         unsafe {
             let mut passes_end = self.log;
             if let Some(from) = turns.filter(|_| top > 0) {
-                self.in_room::<true, true>(self.log - top, top, 0, [from, coset.at]);
+                self.in_buffer::<true, true>(self.log - top, top, 0, [from, coset.at]);
                 passes_end = top;
             }
             let mut member = coset.members.start;
@@ -348,18 +355,18 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
                 while above > self.bottom() {
                     let level = (above - 1) / Self::LEVELS * Self::LEVELS;
                     if start & ((1 << above) - 1) == 0 {
-                        self.in_room::<false, true>(above - level, level, start, [coset.at; 2]);
+                        self.in_buffer::<false, true>(above - level, level, start, [coset.at; 2]);
                     }
                     above = level;
                 }
-                self.give(coset, &mut member, start, tile, constants);
+                self.write_outputs(coset, &mut member, start, tile, constants);
             }
         }
     }
 
-    /// A pass over the block in the room that begins at `start`, on the coset at each of `at`.
+    /// A pass over the block of the buffer that starts at `start`, on the coset at each of `at`.
     #[inline(always)]
-    unsafe fn in_room<const INTERPOLATES: bool, const EVALUATES: bool>(
+    unsafe fn in_buffer<const INTERPOLATES: bool, const EVALUATES: bool>(
         &mut self,
         levels: usize,
         level: usize,
@@ -369,23 +376,41 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         // SAFETY: a block of 2^levels parts of 2^level points.
         unsafe {
             let distance = (self.columns * Self::COLUMN) << level;
-            let held = Held { start: self.point(start), distance };
+            let buffer_points = BufferPoints { start: self.point(start), distance };
             let (columns, at) = (self.columns << level, [at[0] + start, at[1] + start]);
             match levels {
-                1 => self.pass::<2, INTERPOLATES, EVALUATES>(&held, &held, level, at, columns),
-                2 => self.pass::<4, INTERPOLATES, EVALUATES>(&held, &held, level, at, columns),
+                1 => self.pass::<2, INTERPOLATES, EVALUATES>(
+                    &buffer_points,
+                    &buffer_points,
+                    level,
+                    at,
+                    columns,
+                ),
+                2 => self.pass::<4, INTERPOLATES, EVALUATES>(
+                    &buffer_points,
+                    &buffer_points,
+                    level,
+                    at,
+                    columns,
+                ),
                 _ => {
                     if Self::LEVELS == 3 {
-                        self.pass::<8, INTERPOLATES, EVALUATES>(&held, &held, level, at, columns);
+                        self.pass::<8, INTERPOLATES, EVALUATES>(
+                            &buffer_points,
+                            &buffer_points,
+                            level,
+                            at,
+                            columns,
+                        );
                     }
                 }
             }
         }
     }
 
-    /// The inputs of the lowest block at `start`, and its levels. `next` is the first member that has not had its turn.
+    /// Reads the inputs of the lowest block at `start` and runs its levels. `next` is the first unprocessed member.
     #[inline(always)]
-    unsafe fn take(
+    unsafe fn read_inputs(
         &mut self,
         coset: &Coset,
         next: &mut usize,
@@ -396,7 +421,8 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         let Tile { transform: Transform { inputs, .. }, blocks, at, .. } = *tile;
         let (mut from, mut is_weighted) = ([std::ptr::null(); MAX_POINTS], false);
         let size = 1 << self.bottom();
-        // SAFETY: members are blocks of the plan; a tile lies within every block, and as many bytes at every point of the room.
+        // SAFETY: members are blocks of the plan; a tile lies within every block, and the buffer has as many bytes for
+        // every point.
         unsafe {
             while *next < coset.members.end && (inputs.members[*next].place as usize) < start + size {
                 let Member { block, place, weight } = inputs.members[*next];
@@ -404,7 +430,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
                 from[point] = blocks.from[block as usize].add(at);
                 constants.weights[point] = self.multipliers.of(weight);
                 is_weighted |= weight != 1;
-                tile.ask_ahead::<V>(inputs, *next, |block| blocks.from[block]);
+                tile.prefetch_ahead::<V>(inputs, *next, |block| blocks.from[block]);
                 *next += 1;
             }
             for point in 0..size {
@@ -414,25 +440,26 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
                     from[point] = zeros;
                 }
             }
-            let taken = Taken { from, constants, is_weighted };
-            let held = Held { start: self.point(start), distance: self.columns * Self::COLUMN };
+            let input_points = InputPoints { from, constants, is_weighted };
+            let buffer_points =
+                BufferPoints { start: self.point(start), distance: self.columns * Self::COLUMN };
             let (at, columns) = ([coset.at + start; 2], self.columns);
             match self.bottom() {
-                0 => self.pass::<1, true, false>(&taken, &held, 0, at, columns),
-                1 => self.pass::<2, true, false>(&taken, &held, 0, at, columns),
-                2 => self.pass::<4, true, false>(&taken, &held, 0, at, columns),
+                0 => self.pass::<1, true, false>(&input_points, &buffer_points, 0, at, columns),
+                1 => self.pass::<2, true, false>(&input_points, &buffer_points, 0, at, columns),
+                2 => self.pass::<4, true, false>(&input_points, &buffer_points, 0, at, columns),
                 _ => {
                     if Self::LEVELS == 3 {
-                        self.pass::<8, true, false>(&taken, &held, 0, at, columns);
+                        self.pass::<8, true, false>(&input_points, &buffer_points, 0, at, columns);
                     }
                 }
             }
         }
     }
 
-    /// The levels of the lowest block at `start`, and its outputs.
+    /// Runs the levels of the lowest block at `start` and writes its outputs.
     #[inline(always)]
-    unsafe fn give(
+    unsafe fn write_outputs(
         &mut self,
         coset: &Coset,
         next: &mut usize,
@@ -460,28 +487,29 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
                 for (stray, constants) in strays.iter().zip(&mut constants.strays) {
                     constants[point] = self.multipliers.of(stray.coefficients[*next]);
                 }
-                tile.ask_ahead::<V>(outputs, *next, |block| blocks.to[block]);
+                tile.prefetch_ahead::<V>(outputs, *next, |block| blocks.to[block]);
                 *next += 1;
             }
             let (add, strays) = (blocks.add, strays.len());
-            let given = Given { to, constants, is_weighted, add, strays, from };
-            let held = Held { start: self.point(start), distance: self.columns * Self::COLUMN };
+            let output_points = OutputPoints { to, constants, is_weighted, add, strays, from };
+            let buffer_points =
+                BufferPoints { start: self.point(start), distance: self.columns * Self::COLUMN };
             let (at, columns) = ([coset.at + start; 2], self.columns);
             match self.bottom() {
-                0 => self.pass::<1, false, true>(&held, &given, 0, at, columns),
-                1 => self.pass::<2, false, true>(&held, &given, 0, at, columns),
-                2 => self.pass::<4, false, true>(&held, &given, 0, at, columns),
+                0 => self.pass::<1, false, true>(&buffer_points, &output_points, 0, at, columns),
+                1 => self.pass::<2, false, true>(&buffer_points, &output_points, 0, at, columns),
+                2 => self.pass::<4, false, true>(&buffer_points, &output_points, 0, at, columns),
                 _ => {
                     if Self::LEVELS == 3 {
-                        self.pass::<8, false, true>(&held, &given, 0, at, columns);
+                        self.pass::<8, false, true>(&buffer_points, &output_points, 0, at, columns);
                     }
                 }
             }
         }
     }
 
-    /// The butterflies between P parts of a block, from `level` on: those that interpolate with the factors of the block at `at[0]`, those that
-    /// evaluate with the factors of the one at `at[1]`.
+    /// The butterflies between P parts of a block, from `level` on: interpolation with the factors of the block at
+    /// `at[0]`, evaluation with the factors of the block at `at[1]`.
     #[inline(always)]
     unsafe fn pass<const P: usize, const INTERPOLATES: bool, const EVALUATES: bool>(
         &self,
@@ -493,7 +521,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
     ) {
         let (into, out) = (self.factors::<P>(level, at[0]), self.factors::<P>(level, at[1]));
         for column in 0..columns {
-            // SAFETY: the caller gives ends that have these points and columns.
+            // SAFETY: the caller guarantees that source and target have these points and columns.
             unsafe {
                 let mut symbols = from.read(column);
                 if INTERPOLATES {
@@ -511,7 +539,8 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
         }
     }
 
-    /// The factors of a block of P parts: from 1 on that of its upper level, from 2 on those of the halves, from 4 on those of the quarters.
+    /// The factors of a block of P parts: index 1 is that of the upper level, 2.. those of the halves, 4.. those of the
+    /// quarters.
     #[inline(always)]
     fn factors<const P: usize>(&self, level: usize, at: usize) -> [Maps<V::Map, B>; P] {
         let mut factors = [self.multipliers.of(0); P];
@@ -525,7 +554,7 @@ impl<V: Vector, X: Multiply<V::Map, B>, const B: usize> Points<V, X, B> {
     }
 }
 
-/// All butterflies of a level, as [`cosets`](crate::matrix::cosets) has them.
+/// All butterflies of a level, as defined in [`cosets`](crate::matrix::cosets).
 #[inline(always)]
 unsafe fn butterflies<V: Vector, const B: usize, const P: usize, const INVERSE: bool>(
     symbols: &mut [[V; B]; P],

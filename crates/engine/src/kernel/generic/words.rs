@@ -1,4 +1,4 @@
-//! Matrix times symbols of B bytes: for every step of B registers per input
+//! Matrix times symbols of B bytes. For every step of B registers per input:
 //!
 //! ```text
 //! for a group of outputs:  sums = 0
@@ -7,21 +7,20 @@
 //!     store sums as symbols again
 //! ```
 //!
-//! (1) Planes: a map from symbol to symbol is B x B maps from byte to byte; with byte b of all symbols
-//!     gathered in one register each of them is one or two instructions. For B = 1 it costs nothing.
-//! (2) Groups: as many outputs as registers hold are made in one pass over the inputs.
-//! (3) Tiles: where several groups are needed, the passes go over a piece of the inputs that stays in
-//!     cache ([`Tuning::input_tile_bytes`]).
-//! (4) Outputs that lie in the L2 cache are asked for ahead of their stores.
-//! (5) Streams: what exceeds the caches anyway ([`Tuning::stream_bytes`]) is stored past them, so that outputs are not
-//!     read before they are written, and inputs are asked for ahead of their use. The first bytes are peeled off
-//!     until stores are aligned.
-//! (6) Tail: the last bytes travel through a zero-padded buffer; maps are linear, zeros add nothing.
+//! (1) Planes: a map from symbol to symbol is B x B maps from byte to byte; with byte b of all symbols gathered in one
+//!     register, each byte map is one or two instructions. For B = 1 this is free.
+//! (2) Groups: one pass over the inputs computes as many outputs as fit in registers.
+//! (3) Tiles: if several groups are needed, the passes run over a tile of the inputs that stays in cache
+//!     ([`Tuning::input_tile_bytes`]).
+//! (4) Prefetch: outputs in the L2 cache are prefetched before their stores.
+//! (5) Streaming: outputs that exceed the caches ([`Tuning::stream_bytes`]) are written with non-temporal stores, which
+//!     avoid reading them first, and inputs are prefetched. The first bytes are peeled off until stores are aligned.
+//! (6) Tail: the last bytes go through a zero-padded buffer; maps are linear, so zeros add nothing.
 
 use super::Buffers;
-use super::planes::{ask_for_output, load, load_partial, store, store_partial};
+use super::planes::{load, load_partial, prefetch_output, store, store_partial};
 use crate::kernel::vector::Vector;
-use crate::kernel::{PREFETCH_AHEAD, Tuning};
+use crate::tuning::{PREFETCH_AHEAD, Tuning};
 use std::borrow::Cow;
 use std::mem::MaybeUninit;
 
@@ -37,7 +36,7 @@ pub(in crate::kernel) struct Dense<'a, V: Vector> {
     tile: usize,
 }
 
-/// The outputs of one pass, and where their maps begin.
+/// The outputs of one pass, and the index of their maps.
 struct Group {
     first: usize,
     count: usize,
@@ -59,24 +58,24 @@ impl<'a, V: Vector> Dense<'a, V> {
         dense
     }
 
-    /// For symbols of one byte, in `room` for as many maps as there are coefficients.
+    /// For symbols of one byte, with the maps in `storage`, one entry per coefficient.
     pub(in crate::kernel) fn new_in(
-        room: &'a mut [MaybeUninit<V::Map>],
+        storage: &'a mut [MaybeUninit<V::Map>],
         inputs: usize,
         outputs: usize,
         prepared: impl Fn(usize, usize) -> V::Map,
     ) -> Dense<'a, V> {
-        assert_eq!(room.len(), inputs * outputs);
+        assert_eq!(storage.len(), inputs * outputs);
         let mut dense = Dense::without_maps(1, inputs, outputs);
-        let mut places = room.iter_mut();
+        let mut places = storage.iter_mut();
         dense.for_coefficients(|output, input| {
             if let Some(place) = places.next() {
                 place.write(prepared(output, input));
             }
         });
-        assert!(places.next().is_none(), "a place was not written");
-        // SAFETY: every place was written, or the line above would not have been passed.
-        dense.maps = Cow::Borrowed(unsafe { room.assume_init_ref() });
+        assert!(places.next().is_none(), "an entry was not written");
+        // SAFETY: every entry was written, as asserted above.
+        dense.maps = Cow::Borrowed(unsafe { storage.assume_init_ref() });
         dense
     }
 
@@ -95,7 +94,7 @@ impl<'a, V: Vector> Dense<'a, V> {
         Dense { symbol_bytes, inputs, outputs, passes, maps: Cow::Borrowed(&[]), tile }
     }
 
-    /// Once for every coefficient, in the order of their maps, which the loops index without looking.
+    /// Visits every coefficient in the order of the maps, which the loops index without bounds checks.
     fn for_coefficients(&self, mut visit: impl FnMut(usize, usize)) {
         for pass in 0..self.passes {
             let group = self.group(pass);
@@ -116,11 +115,11 @@ impl<'a, V: Vector> Dense<'a, V> {
 
 #[inline(always)]
 pub(super) unsafe fn run<V: Vector>(dense: &Dense<'_, V>, buffers: Buffers<'_, '_>) {
-    let Buffers { inputs, outputs, len, whole, add } = buffers;
+    let Buffers { inputs, outputs, len, total_len, add } = buffers;
     let maps_fit = dense.maps.len() == dense.inputs * dense.outputs * dense.symbol_bytes * dense.symbol_bytes;
     assert!(maps_fit && inputs.len() == dense.inputs && outputs.len() == dense.outputs);
-    let stream = !add && streams::<V>(inputs.len(), outputs, whole);
-    let asks = Tuning::of_machine().asks_for_outputs(inputs.len(), outputs.len(), whole);
+    let stream = !add && streams::<V>(inputs.len(), outputs, total_len);
+    let prefetch_outputs = Tuning::of_machine().prefetches_outputs(inputs.len(), outputs.len(), total_len);
     let mut start = 0;
     while start < len {
         let end = start.saturating_add(dense.tile).min(len);
@@ -134,10 +133,10 @@ pub(super) unsafe fn run<V: Vector>(dense: &Dense<'_, V>, buffers: Buffers<'_, '
                 end,
                 add,
                 stream,
-                asks,
+                prefetch_outputs,
             };
-            // SAFETY: start <= end <= len, the length of every buffer; maps holds
-            // inputs x count x B x B maps from here on: their number was checked above.
+            // SAFETY: start <= end <= len, the length of every buffer; maps holds inputs x count x B x B maps from here
+            // on, as asserted above.
             unsafe {
                 match (dense.symbol_bytes, group.count) {
                     (1, 1) => bytes::<V, 1>(pass),
@@ -164,11 +163,12 @@ pub(super) unsafe fn run<V: Vector>(dense: &Dense<'_, V>, buffers: Buffers<'_, '
     }
 }
 
-/// Whether this much is worth streaming, and all outputs have the same alignment, so that peeling aligns all.
+/// True if the data exceeds the threshold of streaming and all outputs have the same alignment, so that peeling aligns
+/// all.
 #[inline(always)]
-fn streams<V: Vector>(inputs: usize, outputs: &[&mut [u8]], whole: usize) -> bool {
+fn streams<V: Vector>(inputs: usize, outputs: &[&mut [u8]], total_len: usize) -> bool {
     let offset = |output: &[u8]| output.as_ptr().addr() % V::BYTES;
-    whole.saturating_mul(inputs + outputs.len()) >= Tuning::of_machine().stream_bytes
+    total_len.saturating_mul(inputs + outputs.len()) >= Tuning::of_machine().stream_bytes
         && outputs.windows(2).all(|pair| offset(pair[0]) == offset(pair[1]))
 }
 
@@ -180,8 +180,8 @@ struct Pass<'a, 'b, M> {
     end: usize,
     add: bool,
     stream: bool,
-    /// Whether outputs are asked for ahead.
-    asks: bool,
+    /// True if outputs are prefetched.
+    prefetch_outputs: bool,
 }
 
 /// Symbols of one byte leave registers free: several per input are in flight.
@@ -207,7 +207,7 @@ unsafe fn dense_pass<V: Vector, const B: usize, const G: usize, const U: usize>(
     // every buffer. Streamed steps begin at a multiple of the register in every output, which
     // `streams` found to be aligned alike.
     unsafe {
-        // Only symbols of one byte: others are bound by their arithmetic.
+        // Only symbols of one byte: wider ones are bound by arithmetic.
         if B == 1 && pass.stream {
             let misaligned = pass.outputs.first().map_or(0, |output| (output.as_ptr().addr() + at) % step);
             let head = (step - misaligned) % step;
@@ -221,9 +221,9 @@ unsafe fn dense_pass<V: Vector, const B: usize, const G: usize, const U: usize>(
             }
         }
         while U > 1 && end - at >= U * step {
-            if B == 1 && pass.asks {
+            if B == 1 && pass.prefetch_outputs {
                 for g in 0..G {
-                    ask_for_output::<V, U>(pass.outputs.get_unchecked(g).as_ptr().wrapping_add(at));
+                    prefetch_output::<V, U>(pass.outputs.get_unchecked(g).as_ptr().wrapping_add(at));
                 }
             }
             dense_step::<V, B, G, U, false>(&mut pass, at, U * step);
@@ -239,8 +239,8 @@ unsafe fn dense_pass<V: Vector, const B: usize, const G: usize, const U: usize>(
     }
 }
 
-/// One step: `len` bytes of every buffer from `at` on; U whole steps, or one that is cut short. A streamed
-/// step is whole, and every output aligned there.
+/// Processes `len` bytes of every buffer from `at` on: U whole steps, or one partial step. A streamed step is whole,
+/// and every output is aligned there.
 #[inline(always)]
 unsafe fn dense_step<V: Vector, const B: usize, const G: usize, const U: usize, const STREAM: bool>(
     pass: &mut Pass<'_, '_, V::Map>,
@@ -293,7 +293,7 @@ unsafe fn dense_step<V: Vector, const B: usize, const G: usize, const U: usize, 
                 }
             }
             for g in 0..G {
-                // Outer loop over input bytes: if only the inner one is unrolled, sums stay in registers.
+                // The outer loop is over input bytes: with only the inner one unrolled, sums stay in registers.
                 for from in 0..B {
                     for to in 0..B {
                         let map = &*maps;

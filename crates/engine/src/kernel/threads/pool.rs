@@ -1,40 +1,35 @@
-//! Workers for calls of some microseconds.
+//! Worker threads for calls of some microseconds.
 //!
-//! A call is a number of *parts*. Whoever calls publishes it and takes parts itself, as do workers that are awake; nobody
-//! waits for a worker that is not. A worker that runs out of work looks for more for a moment before it sleeps, so that calls
-//! in a row are shared at once: handing a part over then costs a transfer of a cache line, where waking a thread costs as
-//! much as coding half a megabyte. From the same two ends every time: a core finds in its cache what it worked on in the call before.
+//! A call is a number of *parts*. The caller publishes it and takes parts itself, as do the workers that are awake; no
+//! call waits for a sleeping worker. A worker without work spins for a moment before it sleeps, so that consecutive
+//! calls are shared at once: handing over a part then costs one cache-line transfer, while waking a thread costs as
+//! much as coding half a megabyte. Parts are taken from the same two ends in every call, so a core finds the data of
+//! its previous call in its cache.
 //!
 //! ```text
-//! state   number of the call | front | back        one word: who moves an end owns the part it has passed
-//! caller  writes the call, publishes `state` with part 0 taken, takes parts from the front, waits until all are done
-//! worker  takes a part from the back, reads the call, works, counts the part as done
+//! state   number of the call | front | back     one word: the thread that moves an end owns the part it has passed
+//! caller  writes the call, publishes `state` with part 0 taken, takes parts from the front, waits for all parts
+//! worker  takes a part from the back, reads the call, runs it, counts the part as complete
 //! ```
 //!
-//! A line that the other core wrote last takes longer to come than a hundred products, so
-//! (1) what callers write for themselves, what workers only read, the call and the count of parts have lines of their own;
-//! (2) the caller waits for no line before its own part: it knows the numbers that it publishes, and counts its parts itself;
-//! (3) a worker asks for what the call captured while it takes its part.
+//! Fetching a line that another core wrote last takes longer than a hundred products, so (1) state private to callers,
+//! state that workers only read, the call and the count of parts have separate cache lines; (2) the caller waits for no
+//! line before its own part: it knows the numbers that it publishes, and counts its parts itself; (3) a worker
+//! prefetches the captures of the call while it takes its part.
 
 use super::locked;
+use crate::tuning::{RECHECK_AFTER, SPIN_TIME};
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// How long a thread looks for work, or for the end of a call, before it sleeps. A few calls' time: longer would take the
-/// core from others.
-const LOOKING: Duration = Duration::from_micros(50);
-
-/// When a worker that lies down looks once more.
-const SECOND_LOOK: Duration = Duration::from_millis(1);
-
-/// Bytes of what a call captured that are asked for at most.
+/// Maximum bytes of captures that are prefetched.
 const MOST_CAPTURED: usize = 1024;
 
-/// Parts of a call at most.
+/// Maximum parts of a call.
 const MOST_PARTS: usize = u16::MAX as usize;
 
 /// Threads that share the parts of one call at a time.
@@ -48,46 +43,46 @@ type Panic = Box<dyn std::any::Any + Send>;
 struct Shared {
     published: Line<Published>,
     progress: Line<Progress>,
-    /// Held by the caller as long as its call runs.
-    turn: Line<Mutex<Turn>>,
+    /// Held by the caller while its call runs.
+    call_state: Line<Mutex<CallState>>,
     workers: Line<Workers>,
-    bed: Mutex<()>,
-    /// There is a call.
-    alarm: Condvar,
-    /// A part is over, and its caller sleeps.
-    over: Condvar,
+    sleep_lock: Mutex<()>,
+    /// Signals a new call.
+    work_ready: Condvar,
+    /// Signals a completed part to a sleeping caller.
+    part_done: Condvar,
     panicked: Mutex<Option<Panic>>,
 }
 
-/// What the next caller has to know of the calls before.
+/// State passed from one caller to the next.
 #[derive(Default)]
-struct Turn {
+struct CallState {
     calls: u64,
-    /// Parts that workers have done.
+    /// Parts completed by workers.
     done: usize,
 }
 
-/// Written rarely: all look at it all the time.
+/// Written rarely, read often by all threads.
 struct Workers {
     stop: AtomicBool,
     sleepers: AtomicUsize,
 }
 
-/// Cache lines of its own, as the prefetcher brings two.
+/// Padding to separate cache lines; two, because the adjacent-line prefetcher fetches pairs.
 #[repr(align(128))]
 struct Line<T>(T);
 
-/// What a worker needs to begin, in one line.
+/// Everything a worker needs to start, in one line.
 struct Published {
     state: AtomicU64,
-    /// Written by the one caller before it publishes `state`; read only by who has taken a part.
+    /// Written by the caller before it publishes `state`; read only by a thread that has taken a part.
     call: UnsafeCell<Option<Call>>,
-    /// Where the work keeps what it captured, and how many bytes: a hint.
+    /// Address and size of the captures of the work, as a prefetch hint.
     captured: (AtomicPtr<u8>, AtomicUsize),
 }
 
 struct Progress {
-    /// Parts that workers have done, of all calls.
+    /// Parts completed by workers, over all calls.
     done: AtomicUsize,
     caller_sleeps: AtomicBool,
     panicked: AtomicBool,
@@ -95,13 +90,14 @@ struct Progress {
 
 type Call = *const (dyn Fn(usize) + Sync);
 
-// SAFETY: `call` is written while no part of any call is out (its writer holds `turn` and has waited for the call before), and
-// read after taking a part, which happens after the writing through `state`. The work behind the pointer is Sync.
+// SAFETY: `call` is written while no part of any call is outstanding (its writer holds `call_state` and has waited for
+// the previous call), and read after taking a part, which happens after the write through `state`. The work behind the
+// pointer is Sync.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-/// The ends of a call's parts that nobody has taken.
+/// The two ends of the remaining parts of a call.
 #[derive(Clone, Copy)]
 enum End {
     Front,
@@ -118,7 +114,7 @@ fn unpacked(state: u64) -> (u64, usize, usize) {
 }
 
 impl Pool {
-    /// A pool of `workers` threads beside the callers.
+    /// Creates a pool of `workers` threads in addition to the callers.
     pub(super) fn new(workers: usize) -> std::io::Result<Pool> {
         let shared = Arc::new(Shared {
             published: Line(Published {
@@ -131,11 +127,11 @@ impl Pool {
                 caller_sleeps: AtomicBool::new(false),
                 panicked: AtomicBool::new(false),
             }),
-            turn: Line(Mutex::default()),
+            call_state: Line(Mutex::default()),
             workers: Line(Workers { stop: AtomicBool::new(false), sleepers: AtomicUsize::new(0) }),
-            bed: Mutex::new(()),
-            alarm: Condvar::new(),
-            over: Condvar::new(),
+            sleep_lock: Mutex::new(()),
+            work_ready: Condvar::new(),
+            part_done: Condvar::new(),
             panicked: Mutex::new(None),
         });
         let mut pool = Pool { shared, workers: Vec::with_capacity(workers) };
@@ -147,17 +143,19 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Runs `work` for every part below `parts`, on this thread and on workers that have time. While another thread has its
-    /// call here, this one does all by itself.
+    /// Runs `work` for every part below `parts`, on this thread and on idle workers. While another thread's call runs,
+    /// this one runs all parts itself.
     pub(super) fn run(&self, parts: usize, work: &(dyn Fn(usize) + Sync)) {
-        let turn = match self.shared.turn.0.try_lock() {
-            Ok(turn) => Some(turn),
-            // Somebody's work threw something, long after it was shared.
-            Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+        let call_state = match self.shared.call_state.0.try_lock() {
+            Ok(call_state) => Some(call_state),
+            // A previous call panicked after it had published its parts.
+            Err(TryLockError::Poisoned(call_state)) => Some(call_state.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         };
-        match turn {
-            Some(turn) if (2..=MOST_PARTS).contains(&parts) => self.shared.share(parts, work, turn),
+        match call_state {
+            Some(call_state) if (2..=MOST_PARTS).contains(&parts) => {
+                self.shared.share(parts, work, call_state)
+            }
             _ => (0..parts).for_each(work),
         }
     }
@@ -166,53 +164,53 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.workers.0.stop.store(true, Ordering::SeqCst);
-        drop(locked(&self.shared.bed));
-        self.shared.alarm.notify_all();
-        // A worker catches what its work throws, so it ends well.
+        drop(locked(&self.shared.sleep_lock));
+        self.shared.work_ready.notify_all();
+        // Workers catch panics of their work, so they end normally.
         self.workers.drain(..).for_each(|worker| drop(worker.join()));
     }
 }
 
 impl Shared {
-    fn share(&self, parts: usize, work: &(dyn Fn(usize) + Sync), mut turn: MutexGuard<'_, Turn>) {
+    fn share(&self, parts: usize, work: &(dyn Fn(usize) + Sync), mut call_state: MutexGuard<'_, CallState>) {
         let Published { state, call, captured } = &self.published.0;
         captured.0.store((&raw const *work).cast::<u8>().cast_mut(), Ordering::Relaxed);
         captured.1.store(size_of_val(work), Ordering::Relaxed);
-        // SAFETY: only the lifetime changes. Who reads the pointer has taken a part, and this function does not return
-        // before all parts are done.
+        // SAFETY: only the lifetime changes. A reader of the pointer has taken a part, and this function does not
+        // return before all parts are complete.
         let work: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(work) };
-        // SAFETY: no part is out, so nobody reads; `turn` keeps other writers away.
+        // SAFETY: no part is outstanding, so there is no reader; `call_state` excludes other writers.
         unsafe { *call.get() = Some(work) };
-        turn.calls = turn.calls.wrapping_add(1);
-        state.store(packed(turn.calls, 1, parts), Ordering::Release);
+        call_state.calls = call_state.calls.wrapping_add(1);
+        state.store(packed(call_state.calls, 1, parts), Ordering::Release);
         if self.workers.0.sleepers.load(Ordering::Relaxed) > 0 {
-            // Who is about to lie down holds the bed until it lies, and looks at `state` before.
-            drop(locked(&self.bed));
-            (1..parts).for_each(|_| self.alarm.notify_one());
+            // A worker that goes to sleep holds this mutex until it waits, and checks `state` before.
+            drop(locked(&self.sleep_lock));
+            (1..parts).for_each(|_| self.work_ready.notify_one());
         }
         let (mut part, mut own) = (Some(0), 0);
         while let Some(index) = part {
             self.do_part(work, index);
             own += 1;
-            // Workers that have done all others need not give `state` back to know that none is left.
-            let others = turn.done.wrapping_add(parts - own);
+            // If workers have completed all other parts, `state` need not be fetched to know that none is left.
+            let others = call_state.done.wrapping_add(parts - own);
             let all_done = self.progress.0.done.load(Ordering::SeqCst) == others;
             part = if all_done { None } else { self.take(End::Front) };
         }
-        turn.done = turn.done.wrapping_add(parts - own);
-        self.wait_for(turn.done);
+        call_state.done = call_state.done.wrapping_add(parts - own);
+        self.wait_for(call_state.done);
         let panicked = &self.progress.0.panicked;
         if panicked.load(Ordering::SeqCst) {
             panicked.store(false, Ordering::SeqCst);
             let panic = locked(&self.panicked).take();
-            drop(turn);
+            drop(call_state);
             if let Some(panic) = panic {
                 resume_unwind(panic);
             }
         }
     }
 
-    /// A part of the call that runs, if there is one left.
+    /// Takes a part of the current call, if one is left.
     fn take(&self, end: End) -> Option<usize> {
         let without = |state| {
             let (call, front, back) = unpacked(state);
@@ -237,15 +235,15 @@ impl Shared {
         }
     }
 
-    /// Waits until workers have done so many parts, of all calls.
+    /// Waits until workers have completed this many parts over all calls.
     fn wait_for(&self, done: usize) {
         let progress = &self.progress.0;
         let over = || progress.done.load(Ordering::SeqCst) == done;
-        if !looked_for(over) {
-            let mut bed = locked(&self.bed);
+        if !spin_until(over) {
+            let mut sleep_lock = locked(&self.sleep_lock);
             progress.caller_sleeps.store(true, Ordering::SeqCst);
             while !over() {
-                bed = self.over.wait(bed).unwrap_or_else(PoisonError::into_inner);
+                sleep_lock = self.part_done.wait(sleep_lock).unwrap_or_else(PoisonError::into_inner);
             }
             progress.caller_sleeps.store(false, Ordering::SeqCst);
         }
@@ -254,33 +252,33 @@ impl Shared {
     fn serve(&self) {
         while !self.stops() {
             if self.has_parts() {
-                self.ask_for_captured();
+                self.prefetch_captured();
             }
             if let Some(part) = self.take(End::Back) {
-                // SAFETY: this thread has taken a part of the call, so it stays as it is until that part is done.
+                // SAFETY: this thread has taken a part of the call, so it is not changed until that part is complete.
                 let call = unsafe { &*self.published.0.call.get() };
                 let Some(work) = call else { continue };
-                // SAFETY: the caller keeps the work alive until all parts are done.
+                // SAFETY: the caller keeps the work alive until all parts are complete.
                 self.do_part(unsafe { &**work }, part);
                 self.count_part();
-            } else if !looked_for(|| self.has_parts() || self.stops()) {
+            } else if !spin_until(|| self.has_parts() || self.stops()) {
                 self.sleep();
             }
         }
     }
 
-    /// A part is done; from here on its caller may go on.
+    /// Counts a completed part; the caller may continue from here on.
     fn count_part(&self) {
         let progress = &self.progress.0;
         progress.done.fetch_add(1, Ordering::SeqCst);
         if progress.caller_sleeps.load(Ordering::SeqCst) {
-            drop(locked(&self.bed));
-            self.over.notify_one();
+            drop(locked(&self.sleep_lock));
+            self.part_done.notify_one();
         }
     }
 
-    /// The captures may be another call's, or gone, when they come: nothing of them is read here.
-    fn ask_for_captured(&self) {
+    /// The captures may belong to another call, or be freed, by the time of the prefetch: nothing is read here.
+    fn prefetch_captured(&self) {
         let (place, bytes) = &self.published.0.captured;
         let (place, bytes) = (place.load(Ordering::Relaxed), bytes.load(Ordering::Relaxed));
         (0..bytes.min(MOST_CAPTURED)).step_by(64).for_each(|at| prefetch(place.wrapping_add(at)));
@@ -297,26 +295,28 @@ impl Shared {
 
     fn sleep(&self) {
         let awake = || self.has_parts() || self.stops();
-        let mut bed = locked(&self.bed);
+        let mut sleep_lock = locked(&self.sleep_lock);
         self.workers.0.sleepers.fetch_add(1, Ordering::SeqCst);
         if !awake() {
-            // A call that was published at this very moment may not have seen the sleeper, nor the sleeper the call.
-            let (again, _) =
-                self.alarm.wait_timeout(bed, SECOND_LOOK).unwrap_or_else(PoisonError::into_inner);
-            bed = again;
+            // A call published at the same moment may not have seen the sleeper, nor the sleeper the call.
+            let (again, _) = self
+                .work_ready
+                .wait_timeout(sleep_lock, RECHECK_AFTER)
+                .unwrap_or_else(PoisonError::into_inner);
+            sleep_lock = again;
         }
         while !awake() {
-            bed = self.alarm.wait(bed).unwrap_or_else(PoisonError::into_inner);
+            sleep_lock = self.work_ready.wait(sleep_lock).unwrap_or_else(PoisonError::into_inner);
         }
         self.workers.0.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// Asks for the cache line at an address, which need not be one that may be read.
+/// Prefetches the cache line at an address, which need not be readable.
 #[inline]
 fn prefetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing that the program could see and never faults; every x86-64 CPU has it.
+    // SAFETY: a prefetch has no visible effect and never faults; every x86-64 CPU has it.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
     }
@@ -324,18 +324,18 @@ fn prefetch(at: *const u8) {
     let _ = at;
 }
 
-/// Whether `found` comes true while a thread may look.
-fn looked_for(found: impl Fn() -> bool) -> bool {
-    const LOOKS_PER_GLANCE_AT_THE_CLOCK: usize = 32;
+/// Spins until `found` is true or the spin time is over; returns whether it became true.
+fn spin_until(found: impl Fn() -> bool) -> bool {
+    const SPINS_PER_CLOCK_READ: usize = 32;
     let mut start = None;
     loop {
-        for _ in 0..LOOKS_PER_GLANCE_AT_THE_CLOCK {
+        for _ in 0..SPINS_PER_CLOCK_READ {
             if found() {
                 return true;
             }
             std::hint::spin_loop();
         }
-        if start.get_or_insert_with(Instant::now).elapsed() > LOOKING {
+        if start.get_or_insert_with(Instant::now).elapsed() > SPIN_TIME {
             return false;
         }
     }

@@ -27,7 +27,7 @@ fn ranges_cover_every_byte_once_and_begin_with_a_granule() {
                 assert_eq!((ranges[0].start, ranges[ranges.len() - 1].end), (0, len));
                 assert!(ranges.windows(2).all(|pair| pair[0].end == pair[1].start), "{ranges:?}");
                 assert!(ranges.iter().all(|range| range.start % granule == 0 && !range.is_empty()));
-                // Who joins what became of the ranges counts on it.
+                // Joining the results of ranges relies on this.
                 let equal = &ranges[..ranges.len() - 1];
                 assert!(lead > 0 || equal.iter().all(|range| range.len() == equal[0].len()), "{ranges:?}");
             }
@@ -35,27 +35,27 @@ fn ranges_cover_every_byte_once_and_begin_with_a_granule() {
     }
 }
 
-/// Blocks of large codes are often shorter than a page, and there are enough of them for all threads.
+/// Blocks of large codes are often shorter than a page, but there are enough of them for all threads.
 #[test]
-fn many_short_blocks_are_shared_out() {
+fn many_short_blocks_are_split_among_threads() {
     let threads = Threads::new(2).unwrap();
-    assert_eq!(ranges_of(&threads, 2, HANDED_OVER_BYTES, 4096, 1024), [0..512, 512..1024]);
-    assert_eq!(ranges_of(&threads, 2, HANDED_OVER_BYTES, 1024, 1024).len(), 1);
+    assert_eq!(ranges_of(&threads, 2, HANDOVER_BYTES, 4096, 1024), [0..512, 512..1024]);
+    assert_eq!(ranges_of(&threads, 2, HANDOVER_BYTES, 1024, 1024).len(), 1);
 }
 
 #[test]
-fn the_caller_gets_more_where_that_is_little_beside_a_range() {
+fn the_caller_gets_a_longer_range_if_ranges_are_long() {
     let threads = Threads::new(2).unwrap();
     let firsts =
-        |granule, len| [0, HANDED_OVER_BYTES].map(|lead| ranges_of(&threads, granule, lead, 6, len)[0].len());
+        |granule, len| [0, HANDOVER_BYTES].map(|lead| ranges_of(&threads, granule, lead, 6, len)[0].len());
     assert_eq!(firsts(1, 64 << 10), [32 << 10, 36 << 10]);
     assert_eq!(firsts(1, 1 << 20), [512 << 10, 516 << 10]);
-    // Never all of it: two packets of 128 KiB each are still two ranges.
+    // Never everything: two packets of 128 KiB are still two ranges.
     assert_eq!(firsts(128 << 10, 256 << 10), [128 << 10, 128 << 10]);
 }
 
 #[test]
-fn more_threads_than_make_sense_are_refused() {
+fn too_many_threads_are_refused() {
     for count in [MAX_THREADS + 1, 1 << 40, usize::MAX] {
         let Error::Threads { threads, reason } = Threads::new(count).unwrap_err() else { panic!("{count}") };
         assert_eq!((threads, reason.as_str()), (count, "a pool has at most 4096"));

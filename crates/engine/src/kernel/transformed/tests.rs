@@ -1,12 +1,12 @@
 use super::*;
 use crate::code::Code;
-use crate::conformance::Random;
+use crate::conformance::TestRng;
 use crate::kernel::table::NoSimd;
 #[cfg(target_arch = "x86_64")]
 use crate::kernel::x86::{Avx2, Avx512, GfniAvx2, GfniAvx512, Ssse3};
 
-/// Runs a plan by transforms, whatever its size, on every instruction set of this CPU, and compares with its matrix.
-fn same_as_matrix(plan: &Plan, len: usize, random: &mut Random) {
+/// Runs a plan of any size by transforms on every instruction set of this CPU, and compares with its matrix.
+fn same_as_matrix(plan: &Plan, len: usize, random: &mut TestRng) {
     let mut filled = |count: usize| -> Vec<Vec<u8>> {
         let block = |_| {
             let mut block = vec![0; len];
@@ -43,7 +43,7 @@ fn same_as_matrix(plan: &Plan, len: usize, random: &mut Random) {
     forced::<crate::kernel::neon::Neon>(plan, &check);
 }
 
-/// Every block begins at another distance from a multiple of a register.
+/// Every block has a different misalignment.
 fn run(kernel: &dyn Kernel, inputs: &[Vec<u8>], outputs: &mut [Vec<u8>]) {
     let shifted = |(index, block): (usize, &Vec<u8>)| [vec![0; index % 67], block.clone()].concat();
     let sources: Vec<Vec<u8>> = inputs.iter().enumerate().map(shifted).collect();
@@ -77,7 +77,7 @@ fn by_matrix(plan: &Plan, inputs: &[Vec<u8>], outputs: &mut [Vec<u8>]) {
 }
 
 /// Some columns of a code, `count` of them, in any order.
-fn some(code: &Code, count: usize, random: &mut Random) -> Vec<usize> {
+fn some(code: &Code, count: usize, random: &mut TestRng) -> Vec<usize> {
     let mut columns: Vec<usize> = (0..code.blocks()).collect();
     for i in 0..count {
         columns.swap(i, i + random.below(code.blocks() - i));
@@ -86,18 +86,18 @@ fn some(code: &Code, count: usize, random: &mut Random) -> Vec<usize> {
     columns
 }
 
-/// Encoding, updates, partial products and repairs of shapes on both sides of every power of two, with points in one coset, in several and all over
-/// the field.
+/// Encoding, updates, partial products and repairs of shapes on both sides of every power of two, with points in one
+/// coset, in several and across the field.
 #[test]
 fn every_kind_of_plan_of_small_codes_runs_by_transforms() {
-    let mut random = Random(31);
+    let mut random = TestRng(31);
     for round in 0..120 {
         let family = ["subspace", "cauchy", "rs-vandermonde"][round % 3];
         let (code, len) = if round % 2 == 0 {
             let (k, m) = (1 + random.below(70), 1 + random.below(70));
             (format!("{family}:{k}+{m}:w16"), 2 * random.below(200))
         } else {
-            // All of GF(2^8) as often as few points of it.
+            // All points of GF(2^8) as often as few of them.
             let blocks = 2 + random.below(if round % 4 == 1 { 80 } else { 255 });
             let k = 1 + random.below(blocks - 1);
             (format!("{family}:{k}+{}:w8", blocks - k), random.below(1200))
@@ -115,10 +115,11 @@ fn every_kind_of_plan_of_small_codes_runs_by_transforms() {
     }
 }
 
-/// Where the cosets of a subspace run out, inputs share the coset of the outputs: the whole of a field is in use. Few of them are strays.
+/// When the cosets of a subspace run out, inputs share the coset of the outputs: the whole field is in use. Few of them
+/// are strays.
 #[test]
-fn points_that_are_left_over_are_differentiated_or_stray() {
-    let mut random = Random(32);
+fn inputs_in_the_coset_of_outputs_are_differentiated_or_strays() {
+    let mut random = TestRng(32);
     for (text, columns, strays) in [
         ("65533+3:w16", 3, 1),
         ("3+65533:w16", 65_533, 0),
@@ -136,10 +137,11 @@ fn points_that_are_left_over_are_differentiated_or_stray() {
     }
 }
 
-/// The loss of all data of 30+33, where one source lies apart from the others, and losses of which some lie among the sources.
+/// The loss of all data of 30+33, where one source is separate from the others, and losses with points among the
+/// sources.
 #[test]
-fn fresh_losses_of_bytes_are_transformed_where_that_takes_fewer_products() {
-    let mut random = Random(34);
+fn uncompiled_repairs_over_bytes_use_transforms_if_cheaper() {
+    let mut random = TestRng(34);
     for (text, lost, transformed) in [
         ("30+33", 30, true),
         ("64+64", 64, true),
@@ -166,8 +168,8 @@ fn fresh_losses_of_bytes_are_transformed_where_that_takes_fewer_products() {
     assert!(transform.products() <= 250, "{} products", transform.products());
 }
 
-/// A code that no matrix holds: what was encoded comes back, whatever was lost, and every output is what the points say.
-fn survives(text: &str, len: usize, random: &mut Random) {
+/// A code without a stored matrix: lost blocks are repaired, and every output matches the points.
+fn survives(text: &str, len: usize, random: &mut TestRng) {
     let code: Code = text.parse().unwrap();
     let (k, m) = (code.k(), code.m());
     let mut stripe: Vec<Vec<u8>> = vec![vec![0; len]; k + m];
@@ -200,7 +202,7 @@ fn survives(text: &str, len: usize, random: &mut Random) {
         let whole = lost.iter().zip(&outputs).all(|(&column, output)| *output == stripe[column]);
         assert!(whole, "{text}: {count} lost");
     }
-    // A changed block, by its difference alone.
+    // An update by the difference of a block.
     if m > 0 {
         let (changed, mut difference) = (random.below(k), vec![0; len]);
         random.fill(&mut difference);
@@ -216,8 +218,8 @@ fn survives(text: &str, len: usize, random: &mut Random) {
 }
 
 #[test]
-fn the_largest_codes_survive_what_they_promise() {
-    let mut random = Random(33);
+fn the_largest_codes_survive_m_losses() {
+    let mut random = TestRng(33);
     for (text, len) in [
         ("60000+5536:w16", 10),
         ("32768+32768:w16", 2),

@@ -1,8 +1,8 @@
 //! 256 bits: nibble tables by `vpshufb`, or affine maps where the CPU has GFNI.
 
 use super::{TIMES_2, TIMES_4, isa, vector_moves};
+use crate::bytemap::{AffineMatrix, NibbleTables};
 use crate::compiler::Target;
-use crate::kernel::linear::{AffineMatrix, NibbleTables};
 use crate::kernel::vector::Vector;
 use std::arch::x86_64::{
     __m256i, _mm_loadu_si128, _mm256_add_epi8, _mm256_and_si256, _mm256_broadcastsi128_si256,

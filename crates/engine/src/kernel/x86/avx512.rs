@@ -1,8 +1,8 @@
 //! 512 bits: nibble tables by `vpshufb`, or affine maps where the CPU has GFNI.
 
 use super::{TIMES_2, TIMES_4, isa, vector_moves};
+use crate::bytemap::{AffineMatrix, NibbleTables};
 use crate::compiler::Target;
-use crate::kernel::linear::{AffineMatrix, NibbleTables};
 use crate::kernel::vector::Vector;
 use std::arch::x86_64::{
     __m512i, _mm_loadu_si128, _mm512_add_epi8, _mm512_and_si512, _mm512_broadcast_i32x4,
@@ -77,7 +77,7 @@ impl Vector for GfniZmm {
     const BYTES: usize = 64;
     const GROUP: usize = 6;
     const UNROLL: usize = 4;
-    /// 16 sums, 8 inputs, and room for products and maps.
+    /// 16 sums, 8 inputs, and registers for products and maps.
     const PAIRED_OUTPUTS: usize = 4;
     type Map = AffineMatrix;
     type Operand = __m512i;

@@ -1,7 +1,7 @@
 //! 128 bits: nibble tables by `pshufb`.
 
 use super::{isa, vector_moves};
-use crate::kernel::linear::NibbleTables;
+use crate::bytemap::NibbleTables;
 use crate::kernel::vector::Vector;
 use std::arch::x86_64::{
     __m128i, _mm_add_epi8, _mm_and_si128, _mm_cmpgt_epi8, _mm_loadu_si128, _mm_packus_epi16, _mm_set1_epi8,

@@ -1,35 +1,35 @@
-//! Products of the distances from points to other points.
+//! Products of the distances from a point to all points of a set.
 //!
-//! One by one that takes as many steps as there are pairs. Over GF(2^16) logarithms turn the products from *all* points of the field into the sums of
-//! log(z ^ p) over some p, a convolution, which Walsh-Hadamard transforms of 2^16 numbers make products of: a few million steps, whatever the
-//! number of points.
+//! Computed directly, this takes one step per pair of points. Over GF(2^16), logarithms turn the products for *all*
+//! points z of the field into sums of log(z ^ p) over the set: a convolution, which Walsh-Hadamard transforms of 2^16
+//! numbers reduce to products, in a few million steps for any number of points.
 
 use super::Point;
 use crate::field::Field;
 use crate::field::tables::LogTables;
+use crate::tuning::MIN_TRANSFORMED_PAIRS;
 
-/// Pairs of points from which three transforms are faster.
-const MANY_PAIRS: usize = 1 << 22;
-
-/// The points to which distances are asked for.
+/// Distances to a set of points.
 pub(super) enum Distances<'a> {
     OneByOne(Field, &'a [Point]),
-    /// For every point of the field the product of the distances that are not zero, and how many are.
+    /// For every point of the field: the product of its non-zero distances, and the number of zero distances.
     Known(Vec<(u16, u16)>),
 }
 
 impl<'a> Distances<'a> {
-    /// Prepares for `askers` questions.
+    /// Prepares for `askers` queries.
     pub(super) fn new(field: Field, to: &'a [Point], askers: usize) -> Distances<'a> {
         match LogTables::of(field) {
-            Some(tables) if field == Field::GF16 && to.len().saturating_mul(askers) >= MANY_PAIRS => {
+            Some(tables)
+                if field == Field::GF16 && to.len().saturating_mul(askers) >= MIN_TRANSFORMED_PAIRS =>
+            {
                 Distances::Known(from_everywhere(tables, to))
             }
             _ => Distances::OneByOne(field, to),
         }
     }
 
-    /// The product of the distances that are not zero, and how many are.
+    /// The product of the non-zero distances, and the number of zero distances.
     pub(super) fn from(&self, at: u64) -> (u64, usize) {
         match self {
             Distances::OneByOne(field, to) => one_by_one(*field, at, to),
@@ -56,18 +56,20 @@ fn from_everywhere(tables: &LogTables, to: &[Point]) -> Vec<(u16, u16)> {
     let mut counts = vec![0u64; order];
     to.iter().for_each(|point| counts[point.at as usize] += 1);
     let mut sums = counts.clone();
-    // Only the distance 0 has no logarithm, and it is left out.
+    // The distance 0 has no logarithm and is left out.
     let mut logarithms: Vec<u64> = (0..order as u64).map(|a| tables.log(a).unwrap_or(0)).collect();
     walsh_hadamard(&mut sums);
     walsh_hadamard(&mut logarithms);
     sums.iter_mut().zip(&logarithms).for_each(|(sum, logarithm)| *sum = sum.wrapping_mul(*logarithm));
     walsh_hadamard(&mut sums);
-    // Twice transformed is multiplied by the order. Sums of 2^16 logarithms times that are below 2^48: what wrapped on the way is right again.
+    // Two transforms multiply by the order. Sums of 2^16 logarithms times the order are below 2^48, so wrapping of
+    // intermediate values cancels.
     let product = |(sum, count): (u64, u64)| (tables.exp(sum / order as u64) as u16, count as u16);
     sums.into_iter().zip(counts).map(product).collect()
 }
 
-/// Every number becomes the sum of all, those negative whose place has an odd number of bits in common with its own. Modulo 2^64.
+/// Walsh-Hadamard transform in place, modulo 2^64: each number becomes the sum of all, negated where the indices share
+/// an odd number of set bits.
 fn walsh_hadamard(numbers: &mut [u64]) {
     let mut half = 1;
     while half < numbers.len() {

@@ -26,7 +26,7 @@ fn form(rows: &[(u64, u64)], columns: &[(u64, u64)]) -> CauchyForm {
 
 #[test]
 fn entries_are_quotients_with_and_without_a_table() {
-    // Points close together (the wide fields use a table) and far apart (they do not).
+    // Points close together (wide fields use a table) and far apart (they do not).
     for (field, far) in [(Field::GF8, 0x80), (Field::GF32, 1), (Field::GF32, 1 << 30), (Field::GF64, 1 << 63)]
     {
         let form = form(&[(0, 1), (3, 7)], &[(far << 1 | 4, 1), (far + 5, 3), (8, 1)]);
@@ -45,7 +45,7 @@ fn entries_are_quotients_with_and_without_a_table() {
 }
 
 #[test]
-fn what_is_no_cauchy_matrix_is_refused_with_numbers() {
+fn invalid_cauchy_forms_are_refused_with_numbers() {
     let field = Field::GF4;
     assert_eq!(form(&[(1, 1)], &[(2, 1), (1, 1)]).matrix(field), Err(Error::PointTwice { at: 1 }));
     assert_eq!(form(&[(16, 1)], &[(2, 1)]).matrix(field), Err(Error::NotAnElement { value: 16, w: 4 }));
@@ -61,14 +61,14 @@ fn what_is_no_cauchy_matrix_is_refused_with_numbers() {
 }
 
 #[test]
-fn nothing_has_an_inverse() {
+fn the_empty_form_has_an_inverse() {
     let nothing = form(&[], &[]);
     assert_eq!(nothing.inverse(Field::GF8), Ok(nothing));
 }
 
 proptest! {
     #[test]
-    fn inverse_is_what_elimination_finds(
+    fn inverse_equals_the_one_found_by_elimination(
         seed: u64,
         size in 1..8usize,
         w in proptest::sample::select(vec![4u32, 7, 8, 16, 32, 64]),
@@ -79,7 +79,7 @@ proptest! {
         prop_assert_eq!(inverse, form.matrix(field).unwrap().inverse().unwrap());
     }
 
-    /// By its definition: what the form says of (x, y), the exchanged one says of them with elements exchanged.
+    /// By definition: if the form relates (x, y), the exchanged form relates them with elements exchanged.
     #[test]
     fn exchanged_elements_obey_the_exchanged_form(
         seed: u64,

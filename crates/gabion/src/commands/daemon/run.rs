@@ -1,6 +1,7 @@
 //! `gabion daemon run`.
 
 use super::Place;
+use crate::commands::device::Homes;
 use crate::commands::pool::Names;
 use crate::commands::vault::events::EventPrinter;
 use anyhow::Context;
@@ -51,6 +52,11 @@ pub(super) struct Args {
     /// Print errors and warnings only
     #[arg(long, short)]
     quiet: bool,
+    /// Where speeds that `device = "auto"` measured, and compiled kernels, are kept [default: ~/.cache/gabion]
+    #[arg(long, value_name = "DIR", env = "GABION_DEVICE_CACHE")]
+    device_cache: Option<PathBuf>,
+    #[command(flatten)]
+    homes: Homes,
     #[arg(long, env = "NOTIFY_SOCKET", hide = true)]
     notify_socket: Option<PathBuf>,
     #[arg(long, env = "WATCHDOG_USEC", hide = true)]
@@ -81,7 +87,8 @@ impl Args {
         };
         let (socket, registry) = (self.place.path(), self.names.registry());
         let tell = printers(self.json, self.quiet);
-        run(config, Environment { socket, registry, supervisor, stop, reload, tell })?;
+        let device_cache = self.device_cache.clone().or_else(|| self.homes.cache());
+        run(config, Environment { socket, registry, supervisor, stop, reload, tell, device_cache })?;
         Ok(Outcome::Fine)
     }
 
@@ -141,7 +148,8 @@ fn as_json(source: &SourceConfig) -> Value {
     json!({
         "name": source.name, "kind": source.kind(), "path": source.path(), "at": show.map(|show| &show.at),
         "repository": source.repository, "policy": source.protection.policy, "code": source.protection.code,
-        "changelog": source.protection.changelog, "workers": source.workers, "limit": rate(source.limit),
+        "changelog": source.protection.changelog, "workers": source.workers,
+        "device": source.device.to_string(), "cpu_takeover": source.cpu_takeover, "limit": rate(source.limit),
         "rescan": time(source.rescan), "events": events, "threads": show.map(|show| show.threads),
         "private": show.map(|show| show.access == Access::Owner), "read_only": show.map(|show| show.read_only), "verify": verify,
         "continue_without_changelog": show.map(|show| show.continue_without_changelog), "scrub": scrub,

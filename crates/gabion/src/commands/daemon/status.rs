@@ -152,7 +152,7 @@ fn print_pool(pool: &Value, name: &str) {
         outln!("  DEGRADED: {} gone{}", names(&pool["notice"]["gone"]), until.unwrap_or_default());
     }
     for file in pool["files"]["named"].as_array().into_iter().flatten().take(FIRST) {
-        let word = file["standing"].as_str().unwrap_or("");
+        let word = file["health"].as_str().unwrap_or("");
         outln!(
             "    {word:<9} {} (missing on {})",
             file["path"].as_str().unwrap_or("?"),

@@ -1,4 +1,4 @@
-//! Codes beside each other.
+//! Comparison of codes.
 
 use super::{Setting, percent, print_table};
 use gabion::exit::Outcome;
@@ -6,7 +6,7 @@ use gabion_forecast::exact::float;
 use gabion_forecast::{Forecast, Model, Reading, Scheme, SchemeError, Simulated, simulate};
 use serde_json::{Value, json};
 
-/// A few that people know: RAID-5 and RAID-6 of eight disks, wide codes of large stores, copies.
+/// Well-known codes: RAID-5 and RAID-6 of eight disks, wide codes of large stores, copies.
 pub(super) fn known() -> Result<Vec<Scheme>, SchemeError> {
     ["7+1", "6+2", "5+3", "10+4", "17+3", "2x", "3x"].into_iter().map(Scheme::parse).collect()
 }
@@ -14,7 +14,7 @@ pub(super) fn known() -> Result<Vec<Scheme>, SchemeError> {
 pub(super) fn run(codes: &[Scheme], play: Option<(u64, u64)>, setting: &Setting) -> anyhow::Result<Outcome> {
     anyhow::ensure!(
         play.is_none() || setting.reading == Reading::Meant,
-        "a simulation plays what the equations mean: leave out --equations printed"
+        "a simulation follows the meaning of the equations: leave out --equations printed"
     );
     let mut found: Vec<(Scheme, Vec<Forecast>, Vec<Simulated>)> = Vec::new();
     for &scheme in codes {

@@ -1,8 +1,8 @@
-//! What is known of the disks, from the command line.
+//! Parameters of the disks on the command line.
 
 use gabion_forecast::{Given, ParameterError, Parameters, Rational, quantity};
 
-/// What disks are like. Defaults are those of table 1-2 of the thesis.
+/// Parameters of the disks. Defaults are those of table 1-2 of the thesis.
 #[derive(clap::Args)]
 pub(super) struct Disks {
     /// Size of a disk [default: 4TB]

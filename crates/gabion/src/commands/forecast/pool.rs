@@ -1,4 +1,4 @@
-//! What the files of a pool promise, by where their columns are.
+//! Forecast for the files of a pool, by the placement of their columns.
 
 use super::{Setting, print_table};
 use crate::commands::pool::Names;
@@ -11,19 +11,19 @@ use gabion_forecast::{Layout, Placement, Promise};
 use gabion_platform::shown::Shown;
 use gabion_vault::coder::Coders;
 use gabion_vault::pool_rebuild::layouts::{FileLayout, each_layout};
-use gabion_vault::pool_rebuild::survey::Places;
+use gabion_vault::pool_rebuild::survey::TargetStates;
 use gabion_vault::storage::pool::{Options, Pool};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// What fails as one.
+/// Unit of failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Unit {
     /// Single targets
     Target,
-    /// Whole domains: --mtbf is that of a domain then
+    /// Whole domains; --mtbf is then that of a domain
     Domain,
 }
 
@@ -37,7 +37,7 @@ impl Unit {
     }
 }
 
-/// Files that are protected alike.
+/// Files with the same protection.
 struct Class {
     code: Option<String>,
     tolerated: usize,
@@ -46,7 +46,7 @@ struct Class {
     layouts: Vec<Layout>,
 }
 
-/// What was found in a pool.
+/// Contents of a pool.
 struct Found {
     units: usize,
     classes: Vec<Class>,
@@ -132,9 +132,9 @@ pub(super) fn run(name: &OsStr, names: &Names, unit: Unit, setting: &Setting) ->
 
 fn look(pool: &Pool, unit: Unit) -> anyhow::Result<Found> {
     let config = pool.config();
-    let places = Places::of(pool);
-    // What is gone already cannot fail.
-    let members = config.target.iter().filter(|member| places.state(&member.name).counts());
+    let places = TargetStates::of(pool);
+    // Missing columns cannot fail again.
+    let members = config.target.iter().filter(|member| places.state(&member.name).has_valid_content());
     let domain: BTreeMap<&str, &str> =
         members.map(|member| (member.name.as_str(), member.domain.as_str())).collect();
     let mut names: Vec<&str> = match unit {

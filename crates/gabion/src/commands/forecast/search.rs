@@ -3,7 +3,7 @@
 use super::{Setting, percent, print_table};
 use gabion::exit::Outcome;
 use gabion_forecast::exact::{float, whole};
-use gabion_forecast::{Candidate, Model, Obstacle, ParameterError, Rational, Wish, candidates};
+use gabion_forecast::{Candidate, Model, Obstacle, ParameterError, Rational, SearchGoal, candidates};
 use serde_json::{Value, json};
 
 pub(super) fn run(
@@ -21,8 +21,8 @@ pub(super) fn run(
     if let Some(share) = overhead.as_ref().filter(|share| **share < whole(0)) {
         return Err(ParameterError::NotPositive { what: "an overhead", value: float(share) }.into());
     }
-    let wish = Wish { disks, grouped, at_most, overhead };
-    // Gabion verifies what it reads for a rebuild.
+    let wish = SearchGoal { disks, grouped, at_most, overhead };
+    // Gabion verifies all reads of a rebuild.
     let found = candidates(&wish, Model::Checked, &setting.parameters, setting.reading)?;
     let (good, bad): (Vec<&Candidate>, Vec<&Candidate>) = found.iter().partition(|it| it.qualifies());
     if setting.json {
@@ -38,7 +38,7 @@ pub(super) fn run(
     Ok(if good.is_empty() { Outcome::Found } else { Outcome::Fine })
 }
 
-fn print(wish: &Wish, good: &[&Candidate], bad: &[&Candidate], all: bool, setting: &Setting) {
+fn print(wish: &SearchGoal, good: &[&Candidate], bad: &[&Candidate], all: bool, setting: &Setting) {
     setting.introduce();
     let how =
         if wish.grouped { "in groups as wide as the code" } else { "with stripes spread over all of them" };
@@ -67,7 +67,7 @@ fn print(wish: &Wish, good: &[&Candidate], bad: &[&Candidate], all: bool, settin
     }
 }
 
-/// Codes with one redundancy and one reason together, from few to many data blocks.
+/// Codes with equal redundancy and equal reason are joined to a range, from few to many data blocks.
 fn groups<'a>(bad: &[&'a Candidate], all: bool) -> Vec<Vec<&'a Candidate>> {
     let mut sorted = bad.to_vec();
     sorted.sort_by_key(|it| (it.forecast.scheme.redundancy(), it.forecast.scheme.data()));
@@ -80,7 +80,7 @@ fn groups<'a>(bad: &[&'a Candidate], all: bool) -> Vec<Vec<&'a Candidate>> {
     sorted.chunk_by(together).map(<[&Candidate]>::to_vec).collect()
 }
 
-fn reason(group: &[&Candidate], wish: &Wish, setting: &Setting) -> String {
+fn reason(group: &[&Candidate], wish: &SearchGoal, setting: &Setting) -> String {
     let (Some(first), Some(last)) = (group.first(), group.last()) else { return String::new() };
     let (few, many) = (first.forecast.scheme, last.forecast.scheme);
     let name = if few == many { few.to_string() } else { format!("{few} to {many}") };

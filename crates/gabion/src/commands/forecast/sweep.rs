@@ -1,4 +1,4 @@
-//! The mean time over something that varies, as a table or a picture.
+//! Mean time over a parameter that varies, as a table or a chart.
 
 use super::codes::known;
 use super::{Setting, percent, print_table};
@@ -9,7 +9,7 @@ use gabion_forecast::exact::{float, whole};
 use gabion_forecast::{Given, Model, Promise, Rational, Scheme, forecast};
 use serde_json::{Value, json};
 
-/// What varies.
+/// The parameter that varies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Varied {
     /// The number of disks, for 1 to 5 tolerated losses (figure 1-3 of the thesis)
@@ -26,11 +26,11 @@ pub(super) enum Varied {
     ReadErrors,
 }
 
-/// Losses that the figures of the thesis go up to.
+/// Largest number of tolerated losses in the figures of the thesis.
 const MOST_TOLERATED: u32 = 5;
-/// Disks that they go up to, if not said otherwise.
+/// Default for the largest number of disks, as in the figures.
 const MOST_DISKS: u32 = 24;
-/// A parameter is varied by so many doublings to both sides.
+/// Number of doublings of a parameter to either side.
 const DOUBLINGS: i32 = 4;
 
 /// One point of a line.
@@ -61,7 +61,7 @@ pub(super) fn run(
     );
     anyhow::ensure!(
         of_codes || disks.is_none(),
-        "--disks says how far a sweep over disks or overhead goes; it means nothing for this one"
+        "--disks limits a sweep over disks or overhead; it has no meaning for this one"
     );
     let lines = match varied {
         Varied::Disks => over_disks(disks.unwrap_or(MOST_DISKS), setting)?,
@@ -152,7 +152,7 @@ impl Varied {
         }
     }
 
-    /// With the unit.
+    /// Label of the axis, with the unit.
     fn axis(self) -> &'static str {
         match self {
             Varied::Disks => "disks of a stripe, d",
@@ -164,7 +164,7 @@ impl Varied {
         }
     }
 
-    /// The parameter that varies; the time between failures for those that vary no parameter.
+    /// The parameter that varies; for disks and overhead, which are none, the time between failures.
     fn parameter(self, given: &mut Given) -> &mut Rational {
         match self {
             Varied::Rebuild => &mut given.rebuild_hours,
@@ -220,7 +220,7 @@ impl Line {
 fn print(varied: Varied, lines: &[Line], setting: &Setting) {
     let mut rows = Vec::new();
     if varied == Varied::Overhead {
-        // Every line has places of its own.
+        // Points of different lines have different positions.
         rows.push(["line", "code", "overhead", "mean years"].map(str::to_owned).to_vec());
         for (line, point) in lines.iter().flat_map(|line| line.points.iter().map(move |point| (line, point)))
         {

@@ -1,6 +1,7 @@
 //! `gabion pool get`.
 
 use super::terminal::{FileErrors, Which, inside};
+use crate::commands::device::{self, DeviceArgs};
 use crate::commands::vault::OutputArgs;
 use anyhow::{Context, bail};
 use gabion::exit::{Outcome, error_message};
@@ -50,6 +51,8 @@ pub(super) struct Args {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
@@ -68,15 +71,17 @@ impl Args {
 
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let to_stdout = self.only_reads();
-        let Args { which, path, dest, force, dry_run, output } = self;
+        let Args { which, path, dest, force, dry_run, device, output } = self;
+        let compute = device.open()?;
         let pool = which.open()?;
-        let out = Out { pool: &pool, coders: Coders::new()?, degraded: RefCell::default() };
+        let out = Out { pool: &pool, coders: compute.coders(1)?, degraded: RefCell::default() };
         let from = inside(&path);
         let Some(stat) = pool.find(&from)? else { bail!("{}: not in the pool", Shown::bytes(&from)) };
         if to_stdout {
             out.copy(&from, &mut io::stdout().lock())?;
             io::stdout().flush()?;
             out.note();
+            device::print_warning(&compute);
             return Ok(Outcome::Fine);
         }
         let name = OsStr::from_bytes(split(&from).1);
@@ -119,12 +124,13 @@ impl Args {
         if output.json {
             let object = json!({
                 "command": "pool get", "dry_run": dry_run, "files": files, "bytes": bytes, "failed": errors.texts(),
-                "degraded": degraded,
+                "degraded": degraded, "device": device::as_json(&compute),
             });
             outln!("{object}");
         }
         let verb = if dry_run { "would get" } else { "got" };
         output.print_line(format!("{verb} {files} files, {bytes} bytes"));
+        device::print(&compute, |line| output.print_line(line));
         Ok(errors.outcome())
     }
 }

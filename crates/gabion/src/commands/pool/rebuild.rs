@@ -1,12 +1,16 @@
 //! `gabion pool rebuild`.
 
 use super::terminal::Which;
+use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
 use crate::commands::vault::{BEGUN, Effort, FIRST, OutputArgs, bytes, files};
+use gabion::compute::{Compute, DeviceChoice};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
-use gabion_vault::pool_rebuild::{Item, Options, Plan, Report, check_mass, plan, rebuild};
+use gabion_vault::pool_rebuild::{
+    Plan, PlannedFile, RebuildOptions, RebuildReport, check_mass_failure, plan, rebuild,
+};
 use gabion_vault::storage::pool::Pool;
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Stopwatch};
@@ -52,18 +56,22 @@ pub(super) struct Args {
     #[command(flatten)]
     effort: Effort,
     #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let compute = self.device.open()?;
         let pool = self.which.open()?;
         for target in &self.targets {
             let known = pool.config().target.iter().any(|member| member.name == *target);
             anyhow::ensure!(known, "pool {} has no target {target}", pool.config().name);
         }
-        let options = Options { targets: self.targets, agreed: self.agree };
-        let run = RebuildRun { output: &self.output, effort: &self.effort, all: self.files, wait: self.wait };
+        let options = RebuildOptions { targets: self.targets, agreed: self.agree };
+        let (output, effort) = (&self.output, &self.effort);
+        let run = RebuildRun { output, effort, compute: &compute, all: self.files, wait: self.wait };
         match self.dry_run {
             true => run.plan(&pool, &options),
             false => run.rebuild(&pool, &options, "pool rebuild"),
@@ -75,6 +83,7 @@ impl Args {
 pub(super) struct RebuildRun<'a> {
     pub(super) output: &'a OutputArgs,
     pub(super) effort: &'a Effort,
+    pub(super) compute: &'a Compute,
     /// List all files.
     pub(super) all: bool,
     /// Wait for the vault.
@@ -97,11 +106,13 @@ fn vault(pool: &Pool) -> anyhow::Result<Vault> {
 }
 
 impl RebuildRun<'_> {
-    fn plan(&self, pool: &Pool, options: &Options) -> anyhow::Result<Outcome> {
+    fn plan(&self, pool: &Pool, options: &RebuildOptions) -> anyhow::Result<Outcome> {
         let vault = vault(pool)?;
         let plan = self.output.run(self.effort, |context| plan(&vault, options, context))??;
-        let refused =
-            vault.pool.as_ref().map(|pool| check_mass(pool, &vault.coders, options.agreed.as_deref()));
+        let refused = vault
+            .pool
+            .as_ref()
+            .map(|pool| check_mass_failure(pool, &vault.coders, options.agreed.as_deref()));
         let refused = refused.and_then(Result::err).map(|error| error.to_string());
         if self.output.json {
             let object = json!({ "command": "pool rebuild", "dry_run": true, "plan": plan_as_json(&plan), "refused": refused });
@@ -117,11 +128,18 @@ impl RebuildRun<'_> {
         })
     }
 
-    pub(super) fn rebuild(&self, pool: &Pool, options: &Options, command: &str) -> anyhow::Result<Outcome> {
-        let vault = vault(pool)?;
+    pub(super) fn rebuild(
+        &self,
+        pool: &Pool,
+        options: &RebuildOptions,
+        command: &str,
+    ) -> anyhow::Result<Outcome> {
+        let mut vault = vault(pool)?;
+        vault.coders = self.compute.coders(self.effort.threads())?;
         let turn = served::turn(&vault, command, self.wait, self.output, |source| {
+            let plain = self.effort.is_usual() && self.compute.choice() == DeviceChoice::Cpu;
             let (targets, agree, wait) = (options.targets.clone(), options.agreed.clone(), true);
-            self.effort.is_usual().then_some(Request::Rebuild { source, targets, agree, wait })
+            plain.then_some(Request::Rebuild { source, targets, agree, wait })
         })?;
         let _lock = match turn {
             Turn::Ours(lock) => lock,
@@ -131,9 +149,12 @@ impl RebuildRun<'_> {
         let report = self.output.run(self.effort, |context| rebuild(&vault, options, context))??;
         let seconds = clock.seconds();
         if self.output.json {
-            outln!("{}", as_json(command, &report, seconds));
+            let mut object = as_json(command, &report, seconds);
+            object["device"] = device::as_json(self.compute);
+            outln!("{object}");
         } else {
             self.print(&report, seconds);
+            device::print(self.compute, |line| self.output.print_line(line));
         }
         for (path, error) in &report.failed {
             errln!("gabion: {}: {error}", Shown::bytes(path));
@@ -182,12 +203,12 @@ impl RebuildRun<'_> {
             plan.examined,
             bytes(plan.bytes())
         ));
-        let what = |item: &Item| format!(" ({} to spare; {})", item.spare, item.targets.join(", "));
+        let what = |item: &PlannedFile| format!(" ({} to spare; {})", item.spare, item.targets.join(", "));
         self.names("rebuild", plan.files.iter().map(|item| (&item.path[..], what(item))));
         self.names("LOST", plan.lost.iter().map(|item| (&item.path[..], missing(item))));
     }
 
-    fn print(&self, report: &Report, seconds: f64) {
+    fn print(&self, report: &RebuildReport, seconds: f64) {
         self.print_targets(&report.plan);
         let plan = &report.plan;
         if plan.files.is_empty() && plan.lost.is_empty() {
@@ -216,16 +237,16 @@ impl RebuildRun<'_> {
                 report.wrong
             ));
         }
-        if !report.unsettled.is_empty() {
-            let targets: Vec<&str> = report.unsettled.iter().map(String::as_str).collect();
+        if !report.unverified.is_empty() {
+            let targets: Vec<&str> = report.unverified.iter().map(String::as_str).collect();
             self.output.print_line(format!(
                 "INCOMPLETE: {} came back, and columns that were reconstructed in its place are damaged. Repair them, and \
                 run this command again",
                 targets.join(", ")
             ));
         }
-        if !report.taken_back.is_empty() {
-            self.output.print_line(format!("in service again: {}", report.taken_back.join(", ")));
+        if !report.reinstated.is_empty() {
+            self.output.print_line(format!("in service again: {}", report.reinstated.join(", ")));
         }
         if !report.unplaced.is_empty() {
             self.output.print_line(format!(
@@ -249,24 +270,24 @@ impl RebuildRun<'_> {
     }
 }
 
-fn missing(item: &Item) -> String {
+fn missing(item: &PlannedFile) -> String {
     format!(": {} blocks too few; missing on {}", -item.spare, item.targets.join(", "))
 }
 
-fn item_as_json(item: &Item) -> Value {
-    json!({ "path": Shown::bytes(&item.path).to_string(), "standing": item.standing, "spare": item.spare,
+fn item_as_json(item: &PlannedFile) -> Value {
+    json!({ "path": Shown::bytes(&item.path).to_string(), "health": item.health, "spare": item.spare,
             "bytes": item.bytes, "targets": item.targets })
 }
 
 fn plan_as_json(plan: &Plan) -> Value {
-    let items = |items: &[Item]| items.iter().map(item_as_json).collect::<Vec<_>>();
+    let items = |items: &[PlannedFile]| items.iter().map(item_as_json).collect::<Vec<_>>();
     json!({ "gone": plan.gone, "retired": plan.retired, "returned": plan.returned, "examined": plan.examined,
             "bytes": plan.bytes(), "files": items(&plan.files), "lost": items(&plan.lost),
             "unreadable": plan.unreadable.iter().map(|(path, why)|
                 json!({ "path": Shown::bytes(path).to_string(), "why": why })).collect::<Vec<_>>() })
 }
 
-fn as_json(command: &str, report: &Report, seconds: f64) -> Value {
+fn as_json(command: &str, report: &RebuildReport, seconds: f64) -> Value {
     let counted = |list: &[(Vec<u8>, usize)]| -> Vec<Value> {
         let one = |(path, columns): &(Vec<u8>, usize)| json!({ "path": Shown::bytes(path).to_string(), "columns": columns });
         list.iter().map(one).collect()
@@ -284,6 +305,6 @@ fn as_json(command: &str, report: &Report, seconds: f64) -> Value {
         "seconds": seconds, "verified_columns": report.verified, "reconstructed_blocks": report.reconstructed,
         "wrong_blocks": report.wrong, "removed": report.removed, "swept": report.swept,
         "unplaced": counted(&report.unplaced), "unmoved": counted(&report.unmoved), "failed": failed,
-        "taken_back": report.taken_back, "unsettled": report.unsettled, "stopped": report.stopped,
+        "reinstated": report.reinstated, "unverified": report.unverified, "stopped": report.stopped,
     })
 }

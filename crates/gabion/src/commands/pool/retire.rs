@@ -2,10 +2,11 @@
 
 use super::rebuild::RebuildRun;
 use super::terminal::Which;
+use crate::commands::device::DeviceArgs;
 use crate::commands::vault::{Effort, OutputArgs};
 use anyhow::ensure;
 use gabion::exit::Outcome;
-use gabion_vault::pool_rebuild::Options;
+use gabion_vault::pool_rebuild::RebuildOptions;
 use serde_json::json;
 
 const EXAMPLES: &str = "\
@@ -38,12 +39,15 @@ pub(super) struct Args {
     #[command(flatten)]
     effort: Effort,
     #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { which, target, no_rebuild, dry_run, wait, effort, output } = self;
+        let Args { which, target, no_rebuild, dry_run, wait, effort, device, output } = self;
+        let compute = device.open()?;
         let pool = which.open()?;
         match dry_run {
             true => {
@@ -60,8 +64,8 @@ impl Args {
             }
             return Ok(Outcome::Fine);
         }
-        let options = Options { targets: vec![target], agreed: None };
-        let run = RebuildRun { output: &output, effort: &effort, all: false, wait };
+        let options = RebuildOptions { targets: vec![target], agreed: None };
+        let run = RebuildRun { output: &output, effort: &effort, compute: &compute, all: false, wait };
         run.rebuild(&pool, &options, "pool retire")
     }
 }

@@ -6,7 +6,7 @@ use crate::commands::vault::OutputArgs;
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
 use gabion_vault::coder::Coders;
-use gabion_vault::pool_rebuild::survey::{Overview, Standing, overview};
+use gabion_vault::pool_rebuild::survey::{FileHealth, PoolOverview, overview};
 use gabion_vault::storage::TargetState;
 use gabion_vault::storage::pool::config::Mirror;
 use gabion_vault::storage::pool::{HealReport, Status, Sweep, TargetStatus};
@@ -92,7 +92,7 @@ impl Args {
         if let Err(error) = &overview {
             errln!("gabion: cannot determine the state of files: {error}");
         }
-        let lost = matches!(&overview, Ok(Some(overview)) if overview.files.contains_key(&Standing::Lost));
+        let lost = matches!(&overview, Ok(Some(overview)) if overview.files.contains_key(&FileHealth::Lost));
         for warning in &status.warnings {
             errln!("gabion: warning: {warning}");
         }
@@ -105,21 +105,21 @@ impl Args {
     }
 }
 
-fn tell_files(overview: &Overview, output: &OutputArgs) {
-    let count = |standing: Standing| overview.files.get(&standing).copied().unwrap_or(0);
+fn tell_files(overview: &PoolOverview, output: &OutputArgs) {
+    let count = |health: FileHealth| overview.files.get(&health).copied().unwrap_or(0);
     output.print_line(format!(
         "files: {} whole, {} pending, {} to be moved, {} degraded, {} lost",
-        count(Standing::Whole),
-        count(Standing::Pending),
-        count(Standing::Leaving),
-        count(Standing::Degraded),
-        count(Standing::Lost)
+        count(FileHealth::Whole),
+        count(FileHealth::Pending),
+        count(FileHealth::Draining),
+        count(FileHealth::Degraded),
+        count(FileHealth::Lost)
     ));
-    for (path, standing, targets) in &overview.named {
-        let word = if *standing == Standing::Lost { "LOST" } else { "degraded" };
+    for (path, health, targets) in &overview.named {
+        let word = if *health == FileHealth::Lost { "LOST" } else { "degraded" };
         output.print_line(format!("  {word:<9} {} (missing on {})", Shown::bytes(path), targets.join(", ")));
     }
-    let affected = count(Standing::Degraded) + count(Standing::Lost);
+    let affected = count(FileHealth::Degraded) + count(FileHealth::Lost);
     if affected > overview.named.len() as u64 {
         output
             .print_line(format!("  and {} more; --files lists all", affected - overview.named.len() as u64));
@@ -129,13 +129,13 @@ fn tell_files(overview: &Overview, output: &OutputArgs) {
     }
 }
 
-fn files_json(overview: &Overview) -> Value {
-    let named = |standing: Standing| -> Vec<Value> {
-        let of = overview.named.iter().filter(|(_, found, _)| *found == standing);
+fn files_json(overview: &PoolOverview) -> Value {
+    let named = |wanted: FileHealth| -> Vec<Value> {
+        let of = overview.named.iter().filter(|(_, health, _)| *health == wanted);
         of.map(|(path, _, targets)| json!({ "path": Shown::bytes(path).to_string(), "misses": targets }))
             .collect()
     };
-    json!({ "count": overview.files, "degraded": named(Standing::Degraded), "lost": named(Standing::Lost) })
+    json!({ "count": overview.files, "degraded": named(FileHealth::Degraded), "lost": named(FileHealth::Lost) })
 }
 
 fn as_json(healed: &HealReport, failed: &[String]) -> Value {
@@ -200,7 +200,7 @@ fn print(status: &Status, output: &OutputArgs) {
         .iter()
         .filter(|target| target.mirror == Mirror::Current && target.state == TargetState::Online);
     let current = current.count();
-    output.print_line(format!("namespace on {current} targets, {} wanted", status.wanted_mirrors));
+    output.print_line(format!("namespace on {current} targets, {} required", status.required_mirrors));
 }
 
 fn row(target: &TargetStatus) -> [String; 8] {

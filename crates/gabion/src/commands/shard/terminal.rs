@@ -1,8 +1,7 @@
 //! What the shard commands share in talking to people: options, the progress bar, signals, sizes.
 
-use gabion::machine::Cpu;
-use gabion_device::{Chooser, DeviceChoice, Options};
-use gabion_engine::backends::Backends;
+use crate::commands::device::{self, DeviceArgs};
+use gabion::compute::Compute;
 use gabion_platform::shown::Shown;
 use gabion_shard::set::Note;
 use gabion_shard::{Progress, Run};
@@ -35,57 +34,28 @@ pub(super) struct Manner {
     /// Print errors and warnings only
     #[arg(long, short)]
     pub(super) quiet: bool,
-    /// What computes: cpu, cuda[:N], opencl[:N] (numbers of `gabion info`), or auto for whatever measures fastest
-    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
-    device: DeviceChoice,
-    /// Let the CPU do what the device fails at, and say so; auto always does
-    #[arg(long)]
-    cpu_takeover: bool,
-    /// Where speeds that auto measured, and compiled kernels, are kept [default: ~/.cache/gabion]
-    #[arg(long, value_name = "DIR", env = "GABION_DEVICE_CACHE")]
-    device_cache: Option<PathBuf>,
-    #[arg(long, env = "XDG_CACHE_HOME", hide = true)]
-    cache_home: Option<PathBuf>,
-    #[arg(long, env = "HOME", hide = true)]
-    home: Option<PathBuf>,
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 impl Manner {
-    /// Opens a device that is forced, so that one that is missing is an error before anything else.
-    pub(super) fn device(&self) -> anyhow::Result<Arc<Chooser>> {
-        let own = || self.cache_home.clone().or(self.home.as_ref().map(|home| home.join(".cache")));
-        let cache = self.device_cache.clone().or_else(|| own().map(|cache| cache.join("gabion")));
-        let options = Options {
-            choice: self.device,
-            cpu_takeover: self.cpu_takeover,
-            cache,
-            cpu_model: Cpu::of_this_machine().model,
-        };
-        Ok(Arc::new(Chooser::new(options)?))
+    /// Opens a device that is named, so that a missing one is an error before anything else.
+    pub(super) fn device(&self) -> anyhow::Result<Compute> {
+        self.device.open()
     }
 
     /// What computed, for JSON; null where nothing did.
-    pub(super) fn device_json(device: &Chooser) -> serde_json::Value {
-        serde_json::json!(device.report())
+    pub(super) fn device_json(device: &Compute) -> serde_json::Value {
+        device::as_json(device)
     }
 
-    /// Says what computed, unless it is what always does, and what went wrong with it.
-    pub(super) fn say_device(&self, device: &Chooser) {
-        let Some(report) = device.report() else { return };
-        if let Some(warning) = report.warning() {
-            errln!("gabion: warning: {warning}");
-        }
-        if self.device != DeviceChoice::Cpu {
-            self.say(&report.line());
-        }
+    /// Prints what computed, unless it is the CPU as always, and what went wrong with it.
+    pub(super) fn say_device(&self, device: &Compute) {
+        device::print(device, |line| self.say(line));
     }
 
     /// Runs `work` with a progress bar where someone can see it, and with signals caught.
-    pub(super) fn run<T>(
-        &self,
-        device: &Arc<Chooser>,
-        work: impl FnOnce(&Run<'_>) -> T,
-    ) -> anyhow::Result<T> {
+    pub(super) fn run<T>(&self, device: &Compute, work: impl FnOnce(&Run<'_>) -> T) -> anyhow::Result<T> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, stop.clone())?;
@@ -104,7 +74,7 @@ impl Manner {
                 Progress::Pass(..) => {}
             }
         };
-        let backends: Arc<dyn Backends> = device.clone();
+        let backends = device.backends();
         let result =
             work(&Run { threads: self.threads, stop: &stop, progress: &progress, backends: &backends });
         if let Ok(Some(bar)) = bar.lock().map(|mut bar| bar.take()) {

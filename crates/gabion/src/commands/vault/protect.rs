@@ -5,7 +5,9 @@ use super::events::changed_in_growth;
 use super::protection_args::{ProtectionArgs, directory};
 use super::scrub::print_trouble;
 use super::{Effort, Elsewhere, FIRST, OutputArgs, bytes, count, files, warn};
+use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
+use gabion::compute::Compute;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion::report::{HeldReport, ProtectPlanReport, ProtectReport};
@@ -34,7 +36,8 @@ Exit codes: 0 all is protected, 1 changes are held or pending, or files are dama
 /// Examples, and the table of survivable losses.
 fn help() -> String {
     let mut help = format!(
-        "{EXAMPLES}\n\nSurvivable losses with a code k+m (default 8+2; `gabion status` prints them for a vault):"
+        "{EXAMPLES}\n\n{}\n\nSurvivable losses with a code k+m (default 8+2; `gabion status` prints them for a vault):",
+        device::HELP
     );
     for mode in Mode::ALL {
         help += &format!("\n  {}:", mode.words());
@@ -64,6 +67,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     effort: Effort,
     #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
@@ -82,6 +87,7 @@ impl Args {
                 Location::to_protect(&self.dir, self.elsewhere.repository.as_deref())?
             }
         };
+        let compute = self.device.open()?;
         let options = self.protection.to_options();
         let policy = options.policy_text()?;
         let unprotected = || {
@@ -101,7 +107,7 @@ impl Args {
             }
             return self.dry(&vault);
         }
-        let plain = !self.protection.is_set() && self.effort.is_usual();
+        let plain = !self.protection.is_set() && self.effort.is_usual() && self.device.is_usual();
         let turn = served::turn(&vault, "protect", self.wait, &self.output, |source| {
             plain.then_some(Request::Protect { source, wait: true })
         })?;
@@ -112,9 +118,10 @@ impl Args {
         if let Some(text) = &policy {
             vault.set_policy(text)?;
         }
+        vault.coders = compute.coders(self.effort.threads())?;
         let start = Stopwatch::start();
         let report = self.output.run(&self.effort, |context| protect(&vault, context))??;
-        self.print(&vault, &report, start.seconds());
+        self.print(&vault, &report, &compute, start.seconds());
         Ok(match &report {
             Report { done, seen, .. } if done.failures > 0 || !seen.unreadable.is_empty() => Outcome::Failed,
             Report { held: Some(_), .. } => Outcome::Found,
@@ -154,14 +161,15 @@ impl Args {
         Ok(Outcome::Fine)
     }
 
-    fn print(&self, vault: &Vault, report: &Report, seconds: f64) {
+    fn print(&self, vault: &Vault, report: &Report, compute: &Compute, seconds: f64) {
         let Report { seen, done, held, pending, affected, unhealed } = report;
         if self.output.json {
-            outln!("{}", json!(ProtectReport::new(vault, report, seconds)));
+            outln!("{}", device::add_to(json!(ProtectReport::new(vault, report, seconds)), compute));
             return;
         }
         let output = &self.output;
         print_counts(output, &seen.changes);
+        device::print(compute, |line| output.print_line(line));
         let rate = done.encoded_bytes as f64 / seconds.max(1e-9);
         if done.encoded + done.adopted > 0 {
             output.print_line(format!(

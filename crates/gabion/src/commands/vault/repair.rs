@@ -2,7 +2,9 @@
 
 use super::scrub::print_trouble;
 use super::{Effort, OutputArgs, Which, files, ranges};
+use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
+use gabion::compute::Compute;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion::report::RepairReport;
@@ -60,12 +62,16 @@ pub(crate) struct Args {
     #[command(flatten)]
     effort: Effort,
     #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        let (vault, inside) = self.which.open_to_examine()?;
+        let compute = self.device.open()?;
+        let (mut vault, inside) = self.which.open_to_examine()?;
+        vault.coders = compute.coders(self.effort.threads())?;
         if let (Some(why), false) = (&vault.read_only, self.dry_run) {
             anyhow::bail!(
                 "repair stores replaced content and its progress in the repository: {why}. Use --dry-run to print the plan, \
@@ -98,7 +104,7 @@ impl Args {
                 }
             }
         }
-        self.print_done(&plan, &repaired, &failed, go);
+        self.print_done(&plan, &repaired, &failed, go, &compute);
         let lost = repaired.iter().any(|it| it.state == State::Lost)
             || (!go && plan.files.iter().any(|it| it.state == State::Lost));
         Ok(match () {
@@ -112,7 +118,11 @@ impl Args {
 
     /// Locks the vault, or has the daemon that uses it do the repair. The daemon cannot ask, so --yes is required.
     fn turn(&self, vault: &Vault, inside: &[u8]) -> anyhow::Result<Turn> {
-        let plain = inside.is_empty() && self.yes && !self.dry_run && self.effort.is_usual();
+        let plain = inside.is_empty()
+            && self.yes
+            && !self.dry_run
+            && self.effort.is_usual()
+            && self.device.is_usual();
         served::turn(vault, "repair", self.wait, &self.output, |source| {
             let (known, keep_changed, missing, wait) = (self.known, !self.revert_changes, self.missing, true);
             plain.then_some(Request::Repair { source, known, keep_changed, missing, wait })
@@ -156,9 +166,19 @@ impl Args {
         Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
     }
 
-    fn print_done(&self, plan: &Plan, repaired: &[Repaired], failed: &[(Vec<u8>, String)], went: bool) {
+    fn print_done(
+        &self,
+        plan: &Plan,
+        repaired: &[Repaired],
+        failed: &[(Vec<u8>, String)],
+        went: bool,
+        compute: &Compute,
+    ) {
         if self.output.json {
-            outln!("{}", json!(RepairReport::new(plan, repaired, failed, self.dry_run, went)));
+            outln!(
+                "{}",
+                device::add_to(json!(RepairReport::new(plan, repaired, failed, self.dry_run, went)), compute)
+            );
             return;
         }
         for done in repaired {
@@ -180,5 +200,6 @@ impl Args {
         for (path, why) in failed {
             errln!("gabion: {}: {why}", Shown::bytes(path));
         }
+        device::print(compute, |line| self.output.print_line(line));
     }
 }

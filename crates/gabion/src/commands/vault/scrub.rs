@@ -1,7 +1,9 @@
 //! `gabion scrub`.
 
 use super::{Effort, FIRST, OutputArgs, Which, bytes, files, ranges};
+use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
+use gabion::compute::Compute;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion::report::ScrubReport;
@@ -60,12 +62,16 @@ pub(crate) struct Args {
     #[command(flatten)]
     effort: Effort,
     #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        let (vault, inside) = self.which.open_to_examine()?;
+        let compute = self.device.open()?;
+        let (mut vault, inside) = self.which.open_to_examine()?;
+        vault.coders = compute.coders(self.effort.threads())?;
         if let Some(why) = &vault.read_only {
             errln!("gabion: note: findings are not recorded: {why}");
         }
@@ -82,7 +88,7 @@ impl Args {
         let options = Options { selection, from_medium: !self.cached, resume: !self.restart };
         let start = Stopwatch::start();
         let report = self.output.run(&self.effort, |context| scrub(&vault, &inside, options, context))??;
-        self.print(&report, start.seconds(), vault.read_only.is_none());
+        self.print(&report, &compute, start.seconds(), vault.read_only.is_none());
         Ok(match report.worst() {
             State::Lost => Outcome::Unrecoverable,
             _ if !report.failed.is_empty() || report.stopped => Outcome::Failed,
@@ -93,7 +99,7 @@ impl Args {
 
     /// Locks the vault, or has the daemon that uses it do the scrub.
     fn turn(&self, vault: &Vault, inside: &[u8]) -> anyhow::Result<Turn> {
-        let plain = inside.is_empty() && !self.cached && self.effort.is_usual();
+        let plain = inside.is_empty() && !self.cached && self.effort.is_usual() && self.device.is_usual();
         served::turn(vault, "scrub", self.wait, &self.output, |source| {
             let older_than = self.older_than.map(|age| age.0.unsigned_abs() / 1_000_000_000);
             let (percent, due, restart, repair, wait) = (self.percent, self.due, self.restart, false, true);
@@ -101,9 +107,9 @@ impl Args {
         })
     }
 
-    fn print(&self, report: &Report, seconds: f64, recorded: bool) {
+    fn print(&self, report: &Report, compute: &Compute, seconds: f64, recorded: bool) {
         if self.output.json {
-            outln!("{}", json!(ScrubReport::new(report, seconds, recorded)));
+            outln!("{}", device::add_to(json!(ScrubReport::new(report, seconds, recorded)), compute));
             return;
         }
         let rate = bytes((report.bytes as f64 / seconds.max(1e-9)) as u64);
@@ -112,6 +118,7 @@ impl Args {
             files(report.files),
             bytes(report.bytes)
         ));
+        device::print(compute, |line| self.output.print_line(line));
         if report.resumed > 0 {
             self.output
                 .print_line(format!("{} were scrubbed before the interruption", files(report.resumed)));

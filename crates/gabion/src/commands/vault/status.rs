@@ -208,14 +208,14 @@ impl Args {
             outln!("  {:<10} {space}, {}", Shown::bytes(&target.name).to_string(), target.domain);
         }
         if let Some(mirrors) = status.mirrors.as_ref().filter(|mirrors| !mirrors.are_complete()) {
-            let behind = match &mirrors.behind[..] {
+            let outdated = match &mirrors.outdated[..] {
                 [] => String::new(),
                 names => format!("; {} missed changes, `gabion protect` heals that", names.join(", ")),
             };
             outln!(
-                "WARNING: the namespace is on {} targets, {} are configured{behind}",
+                "WARNING: the namespace is on {} targets, {} are required{outdated}",
                 mirrors.current,
-                mirrors.wanted
+                mirrors.required
             );
         }
         outln!("survives");

@@ -3,6 +3,7 @@
 use super::events::EventPrinter;
 use super::protection_args::{ProtectionArgs, directory};
 use super::{Effort, Elsewhere, warn};
+use crate::commands::device::{self, DeviceArgs};
 use anyhow::Context;
 use clap::ValueEnum;
 use gabion::exit::Outcome;
@@ -55,6 +56,8 @@ pub(crate) struct Args {
     /// Source of file events
     #[arg(long, value_enum, default_value_t = From::Auto)]
     source: From,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// Print events as JSON, one object per line
     #[arg(long)]
     json: bool,
@@ -89,8 +92,11 @@ impl Args {
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register(signal, stop.clone())?;
         }
+        let compute = self.device.open_for_long(self.json, self.quiet)?;
+        let threads = Effort { threads: self.workers, limit: None }.threads();
         let location = Location::to_protect(&self.dir, self.elsewhere.repository.as_deref())?;
-        let vault = self.protection.to_options().set_up(&location, &warn)?;
+        let mut vault = self.protection.to_options().set_up(&location, &warn)?;
+        vault.coders = compute.coders(threads)?;
         let source = match self.source {
             From::Auto => Choice::Auto,
             From::Fanotify => Choice::Fanotify,
@@ -98,7 +104,7 @@ impl Args {
         };
         let options = Options {
             source,
-            threads: Effort { threads: self.workers, limit: None }.threads(),
+            threads,
             rate: self.limit.map(|rate| rate.0),
             rescan: self.rescan.0,
             ..Options::default()
@@ -113,6 +119,7 @@ impl Args {
         }
         let status = live.stop()?;
         printer.stopped(&status, clock.now());
+        device::print_warning(&compute);
         Ok(if status.held.is_some() { Outcome::Found } else { Outcome::Fine })
     }
 }

@@ -2,6 +2,7 @@
 
 use super::scrub::print_trouble;
 use super::{Effort, OutputArgs, Which, bytes, files};
+use crate::commands::device::{self, DeviceArgs};
 use gabion::exit::Outcome;
 use gabion::report::WorkReport;
 use gabion_platform::shown::Shown;
@@ -27,12 +28,16 @@ pub(crate) struct Args {
     #[command(flatten)]
     effort: Effort,
     #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        let (vault, _) = self.which.open()?;
+        let compute = self.device.open()?;
+        let (mut vault, _) = self.which.open()?;
+        vault.coders = compute.coders(self.effort.threads())?;
         let ahead = (vault.changelog.pending()?.entries(), 0);
         let done = self.output.run(&self.effort, |context| {
             (context.progress)(Progress::Step("working", Some(ahead)));
@@ -41,13 +46,14 @@ impl Args {
         let left = vault.changelog.pending()?;
         let waiting = left.entries().saturating_sub(left.claimed);
         if self.output.json {
-            outln!("{}", json!(WorkReport::new(&done, left.claimed, waiting)));
+            outln!("{}", device::add_to(json!(WorkReport::new(&done, left.claimed, waiting)), &compute));
         } else {
             let (encoded, size) = (files(done.encoded), bytes(done.encoded_bytes));
             self.output.print_line(format!(
                 "encoded {encoded} ({size}), moved {}, removed {}",
                 done.moved, done.removed
             ));
+            device::print(&compute, |line| self.output.print_line(line));
             if left.claimed > 0 {
                 let claimed = files(left.claimed);
                 self.output.print_line(format!(

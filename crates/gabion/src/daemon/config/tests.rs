@@ -1,6 +1,7 @@
 //! Configurations, right and wrong.
 
 use super::{Config, ConfigError, What};
+use crate::compute::DeviceChoice;
 use gabion_vault::world::SECOND;
 use std::path::Path;
 
@@ -68,6 +69,7 @@ fn mistakes_are_named_with_line_and_column() {
         ("[[source]]\nname = 'a'\nwatch = 'x'\nat = 'y'", "line 4, column 6", "at does not apply"),
         ("[[source]]\nname = 'a'\nwatch = 'x'\nworkers = 0", "line 4, column 11", "encode"),
         ("[[source]]\nname = 'a'\nwatch = 'x'\ncode = '8'", "line 4, column 8", "code 8"),
+        ("[[source]]\nname = 'a'\nwatch = 'x'\ndevice = 'gpu'", "line 4, column 10", "no device 'gpu'"),
         (
             "[[source]]\nname = 'a'\nwatch = 'x'\nscrub = { every = '1d', percent = 0 }",
             "line 4, column 9",
@@ -95,6 +97,17 @@ fn mistakes_are_named_with_line_and_column() {
     assert!(why(two).contains("line 5, column 8"), "{}", why(two));
     let same = "[[source]]\nname = 'a'\nwatch = 'x'\n[[source]]\nname = 'b'\nwatch = 'x'";
     assert!(why(same).contains("two sources"));
+}
+
+#[test]
+fn a_source_names_the_device_that_computes() {
+    let source = |keys: &str| {
+        parse(&format!("[[source]]\nname = 'a'\nwatch = 'x'\n{keys}")).unwrap().sources.remove(0)
+    };
+    let usual = source("");
+    assert_eq!((usual.device, usual.cpu_takeover), (DeviceChoice::Cpu, false));
+    let named = source("device = 'cuda:1'\ncpu_takeover = true");
+    assert_eq!((named.device, named.cpu_takeover), (DeviceChoice::Cuda(1), true));
 }
 
 /// The interval of the policy was read by nothing. A source whose `scrub` has no `every` goes by it.

@@ -1,8 +1,9 @@
-//! The same for packets of 8 bits with more than four outputs: two threads that share a table.
+//! The generic kernel for packets of 8-bit symbols with more than four outputs: two threads share a table.
 //!
-//! Each puts the sums of one of the two fours there, for two words of every row, and makes half of the pass's rows. So what a thread reads from the table is twice as
-//! wide, in half as many instructions, and its sums still fit beside those of many others. There are two tables in turn: while
-//! some threads still read one, others fill the other, and all meet once for each input. The next input is under way meanwhile.
+//! Each thread writes the sums of one of the two groups of four rows, for two words of every row, and computes half of
+//! the pass's rows. So reads from the table are twice as wide, in half as many instructions, and the sums of many
+//! threads fit in registers. Two tables alternate: while some threads read one, others fill the other, with one barrier
+//! per input. The next input is loaded meanwhile.
 
 use super::{SUBSETS, THREADS, add_rows, begin_sums, column, head, is_short, outputs_per_pass, put_subsets};
 use crate::shape::Shape;
@@ -13,16 +14,16 @@ use crate::source::{Counts, Dialect, Launch, Source};
 /// Threads that share a table.
 const PARTNERS: usize = 2;
 
-/// Pairs of threads in a block, side by side in memory. Those of one half are whole warps.
+/// Pairs of threads per block, adjacent in memory. Each half consists of whole warps.
 pub(super) const COLUMNS: usize = THREADS / PARTNERS;
 
-/// Words of every row that a pair makes.
+/// Words of every row per pair.
 const LANES: usize = 2;
 
-/// Rows of an input that one of them puts sums of.
+/// Rows of an input per thread.
 const ROWS: usize = 4;
 
-/// Whether both have a four of every input, and rows enough to make.
+/// True if both threads have four rows of every input, and enough rows of outputs.
 pub(super) fn suits(shape: &Shape) -> bool {
     shape.packet_words.is_some() && shape.w == PARTNERS * ROWS && !is_short(shape)
 }

@@ -1,7 +1,8 @@
-// Rows of bits: a position is a bit of a word. A thread has a word of 32 rows out of every 128; turned, the bits of 32 rows at one
-// position are a word of 32 bits of a slab. Where there are fewer than 128 rows, its share is shorter, and the rest of its 32 bits is zero.
+// Packets layout: a position is a bit of a word. A thread has a word of 32 rows out of every 128; after a
+// transposition, the bits of 32 rows at one position are a 32-bit word of a slab. With fewer than 128 rows its share is
+// shorter, and the rest of its 32 bits is zero.
 //
-// Defined before this text also: PACKET_WORDS, words of a packet; SHARE, rows out of every four shares that a thread has.
+// Also defined before this text: PACKET_WORDS, words of a packet; SHARE, rows of a thread out of every four shares.
 
 PRIVATE u32 load_once(const byte* p) {
   u32 v;
@@ -15,7 +16,7 @@ PRIVATE u32 choose(u32 mask, u32 yes, u32 no) {
   return d;
 }
 
-// Rows that are zero are left out before they mix with others, eight at a time.
+// Zero rows are skipped before the transposition, eight at a time.
 #define EIGHTS ((SHARE + 7) / 8)
 
 template <int distance> PRIVATE void swap_bits(u32 (&y)[32], u32 mask) {
@@ -50,7 +51,7 @@ PRIVATE void store_rows(const u32 (&words)[16], byte* out, u64 out_stride, u32 p
   byte* to = out + first / W * out_stride + first % W * PACKET;
   UNROLLED for (u32 c = 0; c < 16; ++c) {
     const u32 row = first + 8u * (c / 2u) + c % 2u;
-    // Where eight rows are whole blocks, those of the next words lie as far apart as blocks.
+    // If eight rows are whole blocks, the next words are a block distance apart.
     byte* const place = 8 % W == 0 ? to + c % 2u * PACKET : out + row / W * out_stride + row % W * PACKET;
     if (row < rows) __stcs((u32*)place, adds ? words[c] ^ *(u32*)place : words[c]);
     if (c % 2u == 1u) to += 8u / W * out_stride;
@@ -65,20 +66,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) gabion(
   const bool all_kept = chunks * passes <= TILES;
   if (all_kept) take_matrix(kept, matrix, chunks * passes * TILE_OF_MATRIX);
   ROLLED for (u32 round = 0; round < ROUNDS; ++round) {
-    // Threads past the end do the work of the last one and store nothing: all four warps have to be there.
+    // Threads past the end repeat the work of the last one without storing: all four warps must take part.
     const u32 column = ((blockIdx.x * ROUNDS + round) * 4u + threadIdx.x / 32u) * 8u + g, mine = min(column, total - 1u);
     const u64 at = (u64)(mine / PACKET_WORDS) * (W * PACKET) + mine % PACKET_WORDS * 4u;
     ROLLED for (u32 chunk = 0; chunk < chunks; ++chunk) {
       u32 x[HALVES][32];
       UNROLLED for (int h = 0; h < HALVES; ++h) {
-        // Shares are whole where there is more than one half.
+        // With more than one half, shares are whole.
         const u32 first = chunk * (256u * SLABS) + 128u * h + SHARE * t;
-        // The same for all threads of a warp: nothing to turn where no thread has a row.
+        // Uniform in a warp: no transposition if no thread has a row.
         const bool empty = first - SHARE * t >= inputs * W;
         u32 bit = first % W;
         const byte* from = in + at + first / W * in_stride + bit * PACKET;
         UNROLLED for (u32 i = 0; i < 32; ++i) {
-          // Where shares are whole blocks, rows of one are there together.
+          // If shares are whole blocks, the rows of a block exist together.
           const bool there = SHARE % W == 0 ? first / W + i / W < inputs : first + i < inputs * W;
           x[h][i] = i < SHARE && there ? load_once(from) : 0u;
           from += PACKET;
@@ -99,8 +100,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) gabion(
         u32 words[16];
         UNROLLED for (int c = 0; c < 16; ++c) words[c] = 0;
         UNROLLED for (int j = 0; j < 8; ++j) {
-          // Positions j and j + 16, j + 8 and j + 24. Both products are under way together; one after the other, the compilers of CUDA
-          // 12.9 and 13.0 took them for one.
+          // Positions j and j + 16, j + 8 and j + 24. Both products are in flight together; one after the other, the
+          // compilers of CUDA 12.9 and 13.0 merged them.
           u32 d[COUNTS], e[COUNTS];
           BEGIN;
           UNROLLED for (int s = 0; s < SLABS; ++s) {

@@ -1,5 +1,5 @@
-// Symbols of 8 bits: a position is a byte. A thread has 16 positions of four inputs out of every 16; turned, the bytes of four inputs
-// at one position are a word of 32 bits of a slab.
+// Words layout with symbols of 8 bits: a position is a byte. A thread has 16 positions of four inputs out of every 16;
+// after a transposition, the bytes of four inputs at one position are a 32-bit word of a slab.
 
 PRIVATE uint4 load_once(const byte* p) {
   uint4 v;
@@ -8,7 +8,7 @@ PRIVATE uint4 load_once(const byte* p) {
   return v;
 }
 
-// Four words of four positions to four words of four inputs.
+// Transposes four words of four positions to four words of four inputs.
 PRIVATE void turn(u32* to, u32 a, u32 b, u32 c, u32 d) {
   const u32 ab = __byte_perm(a, b, 0x5140), cd = __byte_perm(c, d, 0x5140);
   const u32 more_ab = __byte_perm(a, b, 0x7362), more_cd = __byte_perm(c, d, 0x7362);
@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) gabion(
       u32 x[HALVES][16];
       const u32 first = chunk * (32u * SLABS) + 4u * t, left = inputs - min(inputs, first);
       const byte* const p = in + at + first * in_stride;
-      // No branches here, so that all loads can wait together.
+      // No branches, so that all loads overlap.
       UNROLLED for (int h = 0; h < HALVES; ++h) {
         uint4 v[4];
         UNROLLED for (int i = 0; i < 4; ++i)
@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) gabion(
           tile = 0;
         }
         const u64 rows = described(kept) + tile * (TILE_OF_MATRIX >> 4);
-        // Bytes of outputs t and 4 + t of this pass: of each, positions j and j + 8.
+        // Bytes of outputs t and 4 + t of this pass, positions j and j + 8 of each.
         u32 bytes[8];
         UNROLLED for (int j = 0; j < 8; ++j) {
           u32 d[COUNTS];

@@ -1,8 +1,9 @@
-//! The ways in which a plan's matrix factors through a Cauchy matrix whose rows are a coset.
+//! Factorizations of a plan's matrix through a Cauchy matrix whose rows are a coset.
 //!
-//! Redundancy is a coset, so an encoding has one way. A repair has its syndromes there, and then a matrix of all that is lost to multiply them with. But every n points
-//! of a code determine the others, so another coset may take the place of the redundancy: one that holds most of what is lost. What it holds is
-//! found without a second matrix; what it does not hold is unknown, and as many of its blocks that are left say what that is.
+//! The redundancy is a coset, which gives one factorization for encoding. For a repair, its values are syndromes, to be
+//! multiplied by a matrix over all lost blocks. But any n points of a code determine the others, so another coset that
+//! contains most of the lost blocks can replace the redundancy. The lost blocks in it need no second matrix; the others
+//! are unknowns that are solved from as many surviving blocks of the coset.
 
 use gabion_engine::matrix::Matrix;
 use gabion_engine::matrix::cauchy::{CauchyForm, Point};
@@ -10,25 +11,25 @@ use gabion_engine::matrix::cosets::{Cosets, smallest_coset};
 use gabion_engine::{Field, Structure};
 use std::collections::BTreeSet;
 
-/// Additions that eight inputs of a coset take, and those of one column of the second matrix, as they were counted for 16 outputs: what
-/// ways are compared by.
+/// Additions of eight inputs of a coset, and of one column of the second matrix, counted for 16 outputs. Used to
+/// compare factorizations.
 const OF_INPUTS: usize = 440;
 const OF_COLUMN: usize = 150;
 
-/// What a plan's matrix is the product of.
+/// A factorization of a plan's matrix.
 pub(super) struct Factors {
-    /// Numbers of points in which those of the rows lie together.
+    /// Numbering of points in which the rows are consecutive.
     pub(super) cosets: Cosets,
-    /// The matrix by these numbers, and the input of each of its columns.
+    /// The Cauchy matrix in this numbering, and the input of each of its columns.
     pub(super) cauchy: CauchyForm,
     pub(super) inputs: Vec<usize>,
-    /// Inputs that are added to its rows as they are.
+    /// Inputs that are added to its rows unscaled.
     pub(super) added: Vec<Option<usize>>,
     pub(super) solve: Option<Matrix>,
 }
 
 impl Factors {
-    /// The ways to factor a matrix, those that leave less to do first; `width` inputs are transformed together.
+    /// The factorizations of a matrix, cheapest first; `width` inputs are transformed together.
     pub(super) fn of(field: Field, structure: &Structure, width: usize) -> Vec<Factors> {
         let Structure { cauchy, added, solve, exchanged } = structure;
         let cosets = Cosets::around(field, &cauchy.rows);
@@ -45,7 +46,8 @@ impl Factors {
         ways
     }
 
-    /// The coset of the rows, by its size and first number; none of the columns may lie there, since they need cosets of their own.
+    /// The coset of the rows as size and first number; `None` if a column lies in it, since columns need their own
+    /// cosets.
     pub(super) fn coset(&self) -> Option<(u64, u64)> {
         let (n, base) = smallest_coset(&self.cauchy.rows)?;
         let free = self.cauchy.columns.iter().all(|point| (point.at ^ base) >= n);
@@ -62,12 +64,13 @@ fn cost(groups: usize, columns: usize) -> usize {
     groups * OF_INPUTS + columns * OF_COLUMN
 }
 
-/// Inputs that are transformed together, by the numbers of their points.
+/// Number of groups of inputs that are transformed together.
 fn groups(columns: &[Point], width: usize) -> usize {
     columns.iter().map(|point| point.at / width as u64).collect::<BTreeSet<_>>().len()
 }
 
-/// The best of the cosets that lost blocks span, where one has as many points in use as blocks are lost.
+/// The best factorization through a coset spanned by lost blocks, among cosets with as many points in use as blocks are
+/// lost.
 fn by_way_of_lost(field: Field, repair: &CauchyForm, width: usize) -> Option<Factors> {
     let n = repair.rows.len().next_power_of_two() as u64;
     let mut best: Option<(usize, Cosets, u64)> = None;
@@ -88,18 +91,18 @@ fn by_way_of_lost(field: Field, repair: &CauchyForm, width: usize) -> Option<Fac
         }
     }
     let (_, cosets, base) = best?;
-    let detour = repair.detour(field, |at| cosets.number(at) ^ base < n).ok()??;
-    let solve = (!detour.solve.is_identity()).then_some(detour.solve);
+    let factorization = repair.factor_by_coset(field, |at| cosets.number(at) ^ base < n).ok()??;
+    let solve = (!factorization.solve.is_identity()).then_some(factorization.solve);
     Some(Factors {
-        cauchy: cosets.numbered(&detour.cauchy),
+        cauchy: cosets.numbered(&factorization.cauchy),
         cosets,
-        inputs: detour.inputs,
-        added: detour.added,
+        inputs: factorization.inputs,
+        added: factorization.added,
         solve,
     })
 }
 
-/// All choices of `count` points none of which is a sum of an odd number of the others, so that they span a coset of 2^(count - 1) points.
+/// All affinely independent choices of `count` points, which span a coset of 2^(count - 1) points.
 fn independent(points: &[Point], count: usize) -> Vec<Vec<Point>> {
     let mut chosen = vec![(Vec::new(), 0)];
     for _ in 0..count {
@@ -114,7 +117,7 @@ fn independent(points: &[Point], count: usize) -> Vec<Vec<Point>> {
     chosen.into_iter().map(|(corners, _)| corners).collect()
 }
 
-/// Whether a point lies in the coset that others span.
+/// True if a point lies in the coset spanned by others.
 fn spans(corners: &[Point], at: u64) -> bool {
     let Some((first, rest)) = corners.split_first() else { return false };
     let mut sums = vec![first.at];

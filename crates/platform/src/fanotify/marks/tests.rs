@@ -1,21 +1,21 @@
-//! Which marks the kernel has at which moment.
+//! Marks in the kernel after each operation.
 
 use super::super::tree::Tree;
 use super::{Marks, SLICE};
-use crate::event::Wide;
+use crate::event::FilesystemWide;
 use std::fs;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::Command;
 
-struct Ground {
+struct Fixture {
     dir: tempfile::TempDir,
     tree: Tree,
     marks: Marks,
 }
 
-/// A tree of some directories, two of them not to be watched; nothing, and a line that says why, without rights.
-fn ground(test: &str, directories: &[&str]) -> Option<Ground> {
+/// A tree of some directories, two of them excluded. `None`, with a recorded skip, without privileges.
+fn fixture(test: &str, directories: &[&str]) -> Option<Fixture> {
     if !rustix::process::geteuid().is_root() {
         gabion_testkit::skip!("{test}: we are not root");
         return None;
@@ -26,16 +26,17 @@ fn ground(test: &str, directories: &[&str]) -> Option<Ground> {
     }
     let tree = Tree::open_root(&dir.path().join("tree"), b".own").unwrap();
     let marks = Marks::new(&tree).unwrap();
-    Some(Ground { dir, tree, marks })
+    Some(Fixture { dir, tree, marks })
 }
 
-impl Ground {
+impl Fixture {
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// As the kernel has it: whether the file system is asked for content, and how many directories are.
-    fn asked(&self) -> (bool, usize) {
+    /// State in the kernel: true if content events are requested for the file system, and the number of marked
+    /// directories.
+    fn marked(&self) -> (bool, usize) {
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", self.marks.queue.as_raw_fd())).unwrap();
         let mark = |line: &&str| line.starts_with("fanotify sdev:");
         let whole = info.lines().find(mark).expect("the mark of the file system");
@@ -48,141 +49,153 @@ impl Ground {
         (content != 0, directories)
     }
 
-    /// How many directories are hushed, as the kernel has it.
-    fn ignored(&self) -> usize {
+    /// Number of ignored directories in the kernel.
+    fn ignored_in_kernel(&self) -> usize {
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", self.marks.queue.as_raw_fd())).unwrap();
-        let hushed = |line: &&str| {
+        let is_ignored = |line: &&str| {
             let ignored = line.split("ignored_mask:").nth(1).and_then(|rest| rest.split(' ').next());
-            ignored.is_some_and(|mask| u64::from_str_radix(mask, 16).unwrap() & super::HUSHED != 0)
+            ignored.is_some_and(|mask| u64::from_str_radix(mask, 16).unwrap() & super::IGNORED != 0)
         };
-        info.lines().filter(hushed).count()
+        info.lines().filter(is_ignored).count()
     }
 }
 
 #[test]
-fn content_is_asked_for_everywhere_until_all_directories_are_marked() {
-    let Some(mut ground) = ground("content_is_asked_for", &["tree/a/b", "tree/c"]) else { return };
-    assert_eq!(ground.asked(), (true, 0));
-    ground.marks.walk(&ground.tree).unwrap();
-    assert_eq!(ground.asked(), (false, 4), "the root, a, a/b and c; neither ours nor what is outside");
-    fs::create_dir(ground.path("tree/c/new")).unwrap();
-    ground.marks.made(b"c/new", &ground.tree).unwrap();
-    assert_eq!(ground.asked(), (false, 5));
-    // What is gone, or a file by now, is nothing to worry about.
-    fs::write(ground.path("tree/c/file"), "x").unwrap();
-    ground.marks.made(b"c/gone", &ground.tree).unwrap();
-    ground.marks.made(b"c/file", &ground.tree).unwrap();
-    assert_eq!(ground.asked(), (false, 5));
-    fs::create_dir_all(ground.path("outside/comes/with/some")).unwrap();
-    fs::rename(ground.path("outside/comes"), ground.path("tree/came")).unwrap();
-    ground.marks.moved(b"came", &ground.tree).unwrap();
-    assert_eq!(ground.asked(), (true, 5));
-    ground.marks.walk(&ground.tree).unwrap();
-    assert_eq!(ground.asked(), (false, 8));
-    ground.marks.start_again(&ground.tree).unwrap();
-    assert!(ground.asked().0);
-    ground.marks.walk(&ground.tree).unwrap();
-    assert_eq!(ground.asked(), (false, 8));
+fn content_events_are_filesystem_wide_until_all_directories_are_marked() {
+    let Some(mut fixture) = fixture("content_is_asked_for", &["tree/a/b", "tree/c"]) else { return };
+    assert_eq!(fixture.marked(), (true, 0));
+    fixture.marks.walk(&fixture.tree).unwrap();
+    assert_eq!(fixture.marked(), (false, 4), "the root, a, a/b and c; neither ours nor what is outside");
+    fs::create_dir(fixture.path("tree/c/new")).unwrap();
+    fixture.marks.made(b"c/new", &fixture.tree).unwrap();
+    assert_eq!(fixture.marked(), (false, 5));
+    // A removed directory, or one replaced by a file, is no error.
+    fs::write(fixture.path("tree/c/file"), "x").unwrap();
+    fixture.marks.made(b"c/gone", &fixture.tree).unwrap();
+    fixture.marks.made(b"c/file", &fixture.tree).unwrap();
+    assert_eq!(fixture.marked(), (false, 5));
+    fs::create_dir_all(fixture.path("outside/comes/with/some")).unwrap();
+    fs::rename(fixture.path("outside/comes"), fixture.path("tree/came")).unwrap();
+    fixture.marks.moved(b"came", &fixture.tree).unwrap();
+    assert_eq!(fixture.marked(), (true, 5));
+    fixture.marks.walk(&fixture.tree).unwrap();
+    assert_eq!(fixture.marked(), (false, 8));
+    fixture.marks.start_again(&fixture.tree).unwrap();
+    assert!(fixture.marked().0);
+    fixture.marks.walk(&fixture.tree).unwrap();
+    assert_eq!(fixture.marked(), (false, 8));
 }
 
 #[test]
 fn many_directories_are_marked_in_slices() {
-    let Some(mut ground) = ground("many_directories", &[]) else { return };
+    let Some(mut fixture) = fixture("many_directories", &[]) else { return };
     for number in 0..SLICE + 10 {
-        fs::create_dir(ground.path(&format!("tree/{number}"))).unwrap();
+        fs::create_dir(fixture.path(&format!("tree/{number}"))).unwrap();
     }
-    ground.marks.walk(&ground.tree).unwrap();
-    assert_eq!(ground.asked(), (true, SLICE));
-    ground.marks.walk(&ground.tree).unwrap();
-    assert_eq!(ground.asked(), (false, SLICE + 11));
+    fixture.marks.walk(&fixture.tree).unwrap();
+    assert_eq!(fixture.marked(), (true, SLICE));
+    fixture.marks.walk(&fixture.tree).unwrap();
+    assert_eq!(fixture.marked(), (false, SLICE + 11));
 }
 
-/// Directories under a mount cannot be reached, and may come to light: their files would not be heard of.
+/// Directories under a mount cannot be marked, and an unmount would reveal them: their files would not be watched.
 #[test]
-fn a_mount_below_keeps_the_mark_of_the_file_system_wide() {
-    let Some(mut ground) = ground("a_mount_below", &["tree/a", "tree/mounted"]) else { return };
-    let at = ground.path("tree/mounted");
+fn a_mount_below_the_root_makes_the_watch_filesystem_wide() {
+    let Some(mut fixture) = fixture("a_mount_below", &["tree/a", "tree/mounted"]) else { return };
+    let at = fixture.path("tree/mounted");
     let mount = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&at).status();
     if !mount.is_ok_and(|done| done.success()) {
         gabion_testkit::skip!("a_mount_below: nothing can be mounted here");
         return;
     }
-    ground.marks.walk(&ground.tree).unwrap();
-    let asked = ground.asked();
-    assert_eq!(ground.marks.given_up(), Some(&Wide::Mount(b"mounted".to_vec())));
+    fixture.marks.walk(&fixture.tree).unwrap();
+    let marked = fixture.marked();
+    assert_eq!(fixture.marks.given_up(), Some(&FilesystemWide::Mount(b"mounted".to_vec())));
     let unmounted = Command::new("umount").arg(&at).status();
-    assert_eq!(asked, (true, 0));
+    assert_eq!(marked, (true, 0));
     assert!(unmounted.unwrap().success());
-    // For good: nobody tells that it is gone.
-    ground.marks.made(b"a", &ground.tree).unwrap();
-    ground.marks.moved(b"a", &ground.tree).unwrap();
-    ground.marks.start_again(&ground.tree).unwrap();
-    ground.marks.walk(&ground.tree).unwrap();
-    assert_eq!(ground.asked(), (true, 0));
+    // Permanent: no event reports an unmount.
+    fixture.marks.made(b"a", &fixture.tree).unwrap();
+    fixture.marks.moved(b"a", &fixture.tree).unwrap();
+    fixture.marks.start_again(&fixture.tree).unwrap();
+    fixture.marks.walk(&fixture.tree).unwrap();
+    assert_eq!(fixture.marked(), (true, 0));
 }
 
 #[test]
-fn too_many_directories_keep_the_mark_of_the_file_system_wide() {
-    let Some(mut ground) = ground("too_many_directories", &["tree/a", "tree/b", "tree/c"]) else { return };
-    ground.marks.most = 4;
-    ground.marks.walk(&ground.tree).unwrap();
-    assert_eq!((ground.asked(), ground.marks.given_up()), ((false, 4), None));
-    fs::create_dir(ground.path("tree/d")).unwrap();
-    ground.marks.made(b"d", &ground.tree).unwrap();
-    // They are counted anew first: some may be gone.
-    assert_eq!((ground.asked(), ground.marks.given_up()), ((true, 0), None));
-    ground.marks.walk(&ground.tree).unwrap();
-    assert_eq!(ground.asked(), (true, 0));
-    let why = ground.marks.given_up().unwrap();
-    assert_eq!(why, &Wide::TooMany { most: 4 });
+fn too_many_directories_make_the_watch_filesystem_wide() {
+    let Some(mut fixture) = fixture("too_many_directories", &["tree/a", "tree/b", "tree/c"]) else { return };
+    fixture.marks.most = 4;
+    fixture.marks.walk(&fixture.tree).unwrap();
+    assert_eq!((fixture.marked(), fixture.marks.given_up()), ((false, 4), None));
+    fs::create_dir(fixture.path("tree/d")).unwrap();
+    fixture.marks.made(b"d", &fixture.tree).unwrap();
+    // They are counted again first: some may have been removed.
+    assert_eq!((fixture.marked(), fixture.marks.given_up()), ((true, 0), None));
+    fixture.marks.walk(&fixture.tree).unwrap();
+    assert_eq!(fixture.marked(), (true, 0));
+    let why = fixture.marks.given_up().unwrap();
+    assert_eq!(why, &FilesystemWide::TooMany { most: 4 });
     assert_eq!(why.to_string(), "the tree has more than 4 directories");
 }
 
 #[test]
-fn a_new_directory_is_hushed_until_it_gets_its_mark() {
-    let Some(mut ground) = ground("a_new_directory_is_hushed", &["tree/a", "tree/b", "tree/c"]) else {
+fn a_new_directory_is_ignored_until_it_is_marked() {
+    let Some(mut fixture) = fixture("a_new_directory_is_ignored", &["tree/a", "tree/b", "tree/c"]) else {
         return;
     };
-    ground.marks.made(b"a", &ground.tree).unwrap();
-    assert_eq!((ground.ignored(), ground.marks.hushed()), (0, 0), "while all content is asked for");
-    ground.marks.walk(&ground.tree).unwrap();
-    fs::create_dir(ground.path("tree/new")).unwrap();
-    ground.marks.made(b"new", &ground.tree).unwrap();
-    if !ground.marks.can_hush {
-        gabion_testkit::skip!("a_new_directory_is_hushed: this kernel has no ignore marks");
+    fixture.marks.made(b"a", &fixture.tree).unwrap();
+    assert_eq!(
+        (fixture.ignored_in_kernel(), fixture.marks.ignored()),
+        (0, 0),
+        "while all content is marked for"
+    );
+    fixture.marks.walk(&fixture.tree).unwrap();
+    fs::create_dir(fixture.path("tree/new")).unwrap();
+    fixture.marks.made(b"new", &fixture.tree).unwrap();
+    if !fixture.marks.can_ignore {
+        gabion_testkit::skip!("a_new_directory_is_ignored: this kernel has no ignore marks");
         return;
     }
-    assert_eq!((ground.asked(), ground.ignored(), ground.marks.hushed()), ((false, 5), 1, 1));
-    assert!(ground.marks.is_hushed(b"new") && !ground.marks.is_hushed(b"a"));
-    assert!(ground.marks.end_hush(1, &ground.tree).unwrap().is_none(), "one may be left");
-    assert!(ground.marks.end_hush(0, &ground.tree).unwrap().is_some());
-    assert_eq!((ground.asked(), ground.ignored(), ground.marks.hushed()), ((false, 5), 0, 0));
-    // A kernel that has no ignore marks says that the flag is none.
-    ground.marks.can_hush = false;
-    fs::create_dir(ground.path("tree/newer")).unwrap();
-    ground.marks.made(b"newer", &ground.tree).unwrap();
-    assert_eq!((ground.asked(), ground.ignored(), ground.marks.hushed()), ((false, 6), 0, 0));
+    assert_eq!((fixture.marked(), fixture.ignored_in_kernel(), fixture.marks.ignored()), ((false, 5), 1, 1));
+    assert!(fixture.marks.is_ignored(b"new") && !fixture.marks.is_ignored(b"a"));
+    assert!(fixture.marks.end_ignore(1, &fixture.tree).unwrap().is_none(), "one may be left");
+    assert!(fixture.marks.end_ignore(0, &fixture.tree).unwrap().is_some());
+    assert_eq!((fixture.marked(), fixture.ignored_in_kernel(), fixture.marks.ignored()), ((false, 5), 0, 0));
+    // A kernel without ignore marks rejects the flag.
+    fixture.marks.can_ignore = false;
+    fs::create_dir(fixture.path("tree/newer")).unwrap();
+    fixture.marks.made(b"newer", &fixture.tree).unwrap();
+    assert_eq!((fixture.marked(), fixture.ignored_in_kernel(), fixture.marks.ignored()), ((false, 6), 0, 0));
 }
 
-/// What is in a hushed directory is told even if all marks were taken away since.
+/// Files of an ignored directory are reported even if all marks were removed meanwhile.
 #[test]
-fn hushes_outlive_the_marks() {
-    let Some(mut ground) = ground("hushes_outlive_the_marks", &["tree/a"]) else { return };
-    ground.marks.walk(&ground.tree).unwrap();
-    ground.marks.most = 3;
+fn ignored_directories_survive_a_flush_of_marks() {
+    let Some(mut fixture) = fixture("ignored_directories_survive_a_flush_of_marks", &["tree/a"]) else {
+        return;
+    };
+    fixture.marks.walk(&fixture.tree).unwrap();
+    fixture.marks.most = 3;
     for name in ["b", "c"] {
-        fs::create_dir(ground.path("tree").join(name)).unwrap();
-        ground.marks.made(name.as_bytes(), &ground.tree).unwrap();
+        fs::create_dir(fixture.path("tree").join(name)).unwrap();
+        fixture.marks.made(name.as_bytes(), &fixture.tree).unwrap();
     }
-    assert_eq!((ground.asked(), ground.ignored()), ((true, 0), 0), "too many: they are counted anew");
-    if !ground.marks.can_hush {
-        gabion_testkit::skip!("hushes_outlive_the_marks: this kernel has no ignore marks");
+    assert_eq!(
+        (fixture.marked(), fixture.ignored_in_kernel()),
+        ((true, 0), 0),
+        "too many: they are counted anew"
+    );
+    if !fixture.marks.can_ignore {
+        gabion_testkit::skip!(
+            "ignored_directories_survive_a_flush_of_marks: this kernel has no ignore marks"
+        );
         return;
     }
-    assert!(ground.marks.end_hush(0, &ground.tree).unwrap().is_some());
-    ground.marks.walk(&ground.tree).unwrap();
-    assert_eq!(ground.marks.given_up(), Some(&Wide::TooMany { most: 3 }));
-    assert!(ground.marks.end_hush(0, &ground.tree).unwrap().is_some());
-    assert!(ground.marks.end_hush(0, &ground.tree).unwrap().is_none());
-    assert_eq!((ground.asked(), ground.ignored()), ((true, 0), 0));
+    assert!(fixture.marks.end_ignore(0, &fixture.tree).unwrap().is_some());
+    fixture.marks.walk(&fixture.tree).unwrap();
+    assert_eq!(fixture.marks.given_up(), Some(&FilesystemWide::TooMany { most: 3 }));
+    assert!(fixture.marks.end_ignore(0, &fixture.tree).unwrap().is_some());
+    assert!(fixture.marks.end_ignore(0, &fixture.tree).unwrap().is_none());
+    assert_eq!((fixture.marked(), fixture.ignored_in_kernel()), ((true, 0), 0));
 }

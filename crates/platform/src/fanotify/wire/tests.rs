@@ -1,4 +1,4 @@
-use super::{Handle, Item, MAX_HANDLE, Place, Report, items};
+use super::{EntryName, Handle, Item, MAX_HANDLE, RawEvent, items};
 use proptest::prelude::{Strategy, any, prop_assert, proptest};
 
 fn record(kind: u8, handle: &[u8], name: &[u8]) -> Vec<u8> {
@@ -41,24 +41,24 @@ fn names_and_both_ends_of_a_rename_are_read() {
     let overflow = event(libc::FAN_Q_OVERFLOW, &[]);
     let of_itself = event(libc::FAN_ATTRIB | libc::FAN_ONDIR, &[record(2, b"12345678", b".")]);
     let buffer = [created, renamed, overflow, of_itself].concat();
-    let place = |name| Some(Place { directory: DIRECTORY, name });
-    let nothing = Report { mask: 0, place: None, from: None, to: None };
+    let place = |name| Some(EntryName { directory: DIRECTORY, name });
+    let nothing = RawEvent { mask: 0, place: None, from: None, to: None };
     let expected = [
-        Item::Report(Report { mask: libc::FAN_CREATE, place: place(b"new\nline"), ..nothing }),
-        Item::Report(Report {
+        Item::Event(RawEvent { mask: libc::FAN_CREATE, place: place(b"new\nline"), ..nothing }),
+        Item::Event(RawEvent {
             mask: libc::FAN_RENAME,
             from: place(b"old \xff"),
             to: place(b"new"),
             ..nothing
         }),
         Item::Overflow,
-        Item::Report(Report { mask: libc::FAN_ATTRIB | libc::FAN_ONDIR, ..nothing }),
+        Item::Event(RawEvent { mask: libc::FAN_ATTRIB | libc::FAN_ONDIR, ..nothing }),
     ];
     assert_eq!(items(&buffer).collect::<Vec<_>>(), expected);
 }
 
 #[test]
-fn what_is_no_event_is_said_to_be_unreadable() {
+fn malformed_events_are_reported_as_unreadable() {
     let good = event(libc::FAN_CREATE, &[record(2, b"12345678", b"name")]);
     let unreadable = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut bad = good.clone();
@@ -83,7 +83,7 @@ fn what_is_no_event_is_said_to_be_unreadable() {
     assert_eq!(items(&long).collect::<Vec<_>>(), [Item::Unreadable]);
 }
 
-/// A buffer that is nearly one of the kernel's: real events with bytes put over them.
+/// A corrupted buffer: real events with some bytes overwritten.
 fn nearly() -> impl Strategy<Value = Vec<u8>> {
     let changes = proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..6);
     (changes, 0usize..4).prop_map(|(changes, count)| {
@@ -104,7 +104,7 @@ proptest! {
             let mut count = 0;
             for item in items(&buffer) {
                 count += 1;
-                if let Item::Report(Report { place, from, to, .. }) = item {
+                if let Item::Event(RawEvent { place, from, to, .. }) = item {
                     for place in [place, from, to].into_iter().flatten() {
                         prop_assert!(!place.name.is_empty() && place.name != b"." && place.name != b"..");
                         prop_assert!(!place.name.contains(&b'/') && !place.name.contains(&0));

@@ -124,7 +124,7 @@ impl Content for Failing {
         self.0.read_at(offset, buffer)
     }
 
-    fn show(&self, run: &Run, columns: usize, window: &mut Window) -> bool {
+    fn map_columns(&self, run: &Run, columns: usize, window: &mut Window) -> bool {
         let pieces: Vec<_> = (0..columns).map(|column| run.piece(column)).collect();
         window.show(&self.1, &pieces).is_ok()
     }

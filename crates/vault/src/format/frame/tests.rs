@@ -1,4 +1,4 @@
-//! Frames know their place, and records lie without gaps.
+//! Frames are bound to their position, and records lie without gaps.
 
 use super::{Frame, FrameKey, Records, SIGNATURE_BYTES, Seal, seal, signature, table_bytes, toggle};
 use crate::format::{FileId, Header, Metadata, Version};
@@ -50,7 +50,7 @@ fn a_frame_in_the_wrong_place_is_none() {
             assert!(Frame::open(&bytes, (k, strong), key, column, stripe).is_none());
         }
         assert!(Frame::open(&bytes, (3, !strong), KEY, 1, 7).is_none());
-        // Lost writes leave zeros, and short files leave less than a frame.
+        // Lost writes leave zeros, and short files less than a frame.
         assert!(Frame::open(&vec![0; bytes.len()], (3, strong), KEY, 1, 7).is_none());
         assert!(Frame::open(&bytes[..40], (3, strong), KEY, 1, 7).is_none());
     }
@@ -128,7 +128,7 @@ fn frames_lie_one_after_the_other() {
     }
 }
 
-/// In version 2 a column that is added or removed moves no other, and the check of a frame does not know how many there are.
+/// In version 2, adding or removing a column moves no other, and the check of a frame does not depend on their number.
 #[test]
 fn a_column_can_be_added_and_removed_without_touching_the_others() {
     let size = 64 * 8 * 3 * 4 + 100;

@@ -1,4 +1,4 @@
-//! The header against hostile bytes, and against the document that defines it.
+//! The header against hostile bytes and the format document.
 
 use super::{
     END_BYTES, FIELDS, FIXED_BYTES, FileId, HEADER_UNIT, Header, HeaderError, MAGIC, MAX_COLUMNS, MAX_HEADER,
@@ -48,7 +48,7 @@ fn decode(bytes: &[u8]) -> Result<Header, HeaderError> {
     })
 }
 
-/// A header with bytes changed at will and a checksum that fits: what an attacker can make.
+/// A modified header with a valid checksum, as an attacker can create it.
 fn resealed(change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut bytes = header().encode(0).unwrap();
     change(&mut bytes);
@@ -75,13 +75,13 @@ fn the_document_has_the_same_offsets() {
     let code: Vec<_> =
         FIELDS.iter().map(|place| (place.offset, place.bytes, place.name.to_owned())).collect();
     assert_eq!(rows, code);
-    let says = |text: String| assert!(document.contains(&text), "the document lacks: {text}");
-    says(format!("version **{VERSION}**"));
-    says(format!("code identity begins at offset {FIXED_BYTES}"));
-    says(format!("multiple of {HEADER_UNIT}"));
-    says(format!("{MAX_HEADER} bytes"));
-    says(format!("at most {MAX_COLUMNS}"));
-    says(MAGIC.map(|byte| format!("{byte:02x}")).join(" "));
+    let assert_documented = |text: String| assert!(document.contains(&text), "the document lacks: {text}");
+    assert_documented(format!("version **{VERSION}**"));
+    assert_documented(format!("code identity begins at offset {FIXED_BYTES}"));
+    assert_documented(format!("multiple of {HEADER_UNIT}"));
+    assert_documented(format!("{MAX_HEADER} bytes"));
+    assert_documented(format!("at most {MAX_COLUMNS}"));
+    assert_documented(MAGIC.map(|byte| format!("{byte:02x}")).join(" "));
     assert_eq!(END_BYTES, 36);
 }
 
@@ -102,7 +102,7 @@ fn headers_read_back() {
             assert_eq!(Header::identity(&bytes), Some((header.id, header.revision)));
         }
     }
-    // Without attributes it is small: this is paid for every file, twice.
+    // Small without attributes, since every file has two of them.
     let small = Header { metadata: Metadata::default(), ..header() };
     assert_eq!(small.encode(0).unwrap().len(), 256);
 }
@@ -155,7 +155,7 @@ fn fields_that_cannot_be_are_refused_by_name() {
     assert!(matches!(decode(&filling), Err(HeaderError::Field { field: "filling", .. })));
 }
 
-/// A later program may add what this one can ignore, and what it cannot: the first is kept as it is, the second is refused as later.
+/// Unknown optional extensions are kept; unknown critical ones are refused as later versions.
 #[test]
 fn extensions_are_kept_or_refused_as_later() {
     let with = |tag| Header { extensions: vec![Extension { tag, bytes: b"new".to_vec() }], ..header() };
@@ -167,7 +167,8 @@ fn extensions_are_kept_or_refused_as_later() {
     assert!(!HeaderError::Checksum.is_later() && !HeaderError::Magic.is_later());
 }
 
-/// Redundancy follows a file that was renamed by its inode, and one that was replaced by its name; swapped or misplaced redundancy is told apart.
+/// Redundancy follows a renamed file by its inode, and a replaced one by its name; swapped or misplaced redundancy is
+/// detected.
 #[test]
 fn redundancy_is_bound_to_its_file() {
     let header = header();
@@ -179,7 +180,7 @@ fn redundancy_is_bound_to_its_file() {
     assert!(version_1().belongs_to(&other, None), "version 1 does not tell");
 }
 
-/// A program of version 1 wrote these bytes.
+/// Bytes written by a program of version 1.
 #[test]
 fn version_1_is_read_and_written_as_it_was() {
     let bytes = include_bytes!("../../../tests/data/version-1/repository/redundancy/small.txt");

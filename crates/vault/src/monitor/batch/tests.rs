@@ -1,7 +1,7 @@
 use super::{Batch, View};
 use crate::changelog::What;
 use crate::world::Nanos;
-use gabion_platform::event::{Change as Kind, Event, Loss};
+use gabion_platform::event::{Change as Kind, Event, EventLoss};
 use std::cell::Cell;
 
 /// A tree in which only some names exist; what ends in `~` is not protected.
@@ -120,8 +120,8 @@ fn what_comes_from_outside_is_looked_through_and_what_leaves_is_gone() {
         Event::Changed { path: b"new".into(), change: Kind::Created, directory: true },
         Event::Changed { path: b"old".into(), change: Kind::Deleted, directory: true },
         changed("left out~", Kind::Closed),
-        Event::Gap(Loss::Overflow),
-        Event::Gap(Loss::Overflow),
+        Event::Gap(EventLoss::Overflow),
+        Event::Gap(EventLoss::Overflow),
     ];
     assert_eq!(short(&empty(), events), ["modify file", "gap dir", "delete other", "delete old", "gap "]);
 }

@@ -72,7 +72,7 @@ pub(super) fn repositories_take_drafts(fixture: &Fixture) {
         .storage
         .parity_placements(path, &code, &layout)
         .unwrap_or_else(|error| panic!("no placements: {error}"));
-    assert!(!placements.is_empty(), "the fixture has room for redundancy");
+    assert!(!placements.is_empty(), "the fixture has space for redundancy");
     let repositories = fixture.storage.repositories();
     for placement in &placements {
         let repository = repositories.iter().find(|repository| repository.target == placement.target);

@@ -31,12 +31,12 @@ pub(super) fn listings_are_sorted_and_complete(fixture: &Fixture) {
     let folder = fixture.storage.folder(b"odd").unwrap_or_else(|error| panic!("no folder: {error}"));
     let listed: Vec<&[u8]> = folder.names().iter().map(|(name, _)| name).collect();
     assert_eq!(listed, names, "names of a directory, sorted by their bytes");
-    for (name, told) in folder.names().iter() {
+    for (name, listed_kind) in folder.names().iter() {
         let stat = folder.stat(name).unwrap_or_else(|error| panic!("{name:?}: {error}"));
         let wanted = if name == b"sub" { Kind::Directory } else { Kind::File };
         assert_eq!(stat.kind, wanted, "{name:?}");
         assert!(
-            told.is_none_or(|told| told == wanted),
+            listed_kind.is_none_or(|listed_kind| listed_kind == wanted),
             "{name:?}: the directory may say nothing, but not this"
         );
         let found = fixture.storage.find(&join(b"odd", name));
@@ -88,16 +88,16 @@ pub(super) fn cells_are_the_content(fixture: &Fixture) {
             "{size} bytes in blocks of {block} over {k} columns"
         );
         let file = fixture.storage.open(b"dir/file").unwrap_or_else(|error| panic!("cannot open: {error}"));
-        what_is_shown_is_the_content(fixture, &*file, &content);
+        mapped_columns_are_the_content(fixture, &*file, &content);
         file.drop_cache();
         assert!(fixture.content(b"dir/file") == content, "{size} bytes from the medium");
     }
 }
 
-fn what_is_shown_is_the_content(fixture: &Fixture, file: &dyn Content, content: &[u8]) {
+fn mapped_columns_are_the_content(fixture: &Fixture, file: &dyn Content, content: &[u8]) {
     let mut window = Window::new().unwrap_or_else(|error| panic!("no window: {error}"));
     for run in fixture.geometry(b"dir/file").cut(content.len() as u64).runs(16) {
-        if file.show(&run, fixture.k, &mut window) {
+        if file.map_columns(&run, fixture.k, &mut window) {
             for column in 0..fixture.k {
                 let piece = run.piece(column);
                 assert_eq!(piece.end - piece.start, run.bytes(), "only pieces that are all there are shown");

@@ -198,7 +198,7 @@ impl Config {
     }
 
     /// Number of targets that should hold the namespace.
-    pub fn wanted_mirrors(&self) -> usize {
+    pub fn required_mirrors(&self) -> usize {
         self.in_service().min(3.max(self.redundancy + 1))
     }
 

@@ -88,7 +88,7 @@ impl Disk {
     ///
     /// Two calls of `stat` show whether anything changed since the last check.
     ///
-    /// Two calls of `stat` tell that nothing has changed since it was last asked.
+    /// Two calls of `stat` show whether anything changed since the last check.
     pub(crate) fn online(&self) -> Result<OnlineTarget, Unavailable> {
         if self.deadline_io.is_stuck() {
             return Err(Unavailable::TimedOut);

@@ -28,14 +28,14 @@ pub enum PoolError {
         other: String,
     },
     /// A directory belongs to another pool, or is another target than expected.
-    #[error("{} is target {found}, not {wanted}: was another disk mounted there?", Shown::path(.path))]
+    #[error("{} is target {found}, not {expected}: was another disk mounted there?", Shown::path(.path))]
     Foreign {
         /// The directory.
         path: PathBuf,
         /// Pool and target named by its `pool.toml`.
         found: String,
         /// Pool and target that were expected.
-        wanted: String,
+        expected: String,
     },
     /// A directory cannot become a target.
     #[error("{} cannot become a target: {why}", Shown::path(.path))]

@@ -53,8 +53,8 @@ impl Pool {
             .map(|(index, _)| index)
             .collect();
         stale.iter().for_each(|&index| config.target[index].mirror = Mirror::Current);
-        let wanted = config.wanted_mirrors();
-        let added = choose_mirrors(&mut config, wanted, |index| answering.contains(&index));
+        let required = config.required_mirrors();
+        let added = choose_mirrors(&mut config, required, |index| answering.contains(&index));
         let sources = change.copies.clone();
         let mut receivers = sources.clone();
         for index in stale.into_iter().chain(added) {
@@ -134,7 +134,7 @@ fn mark_current(
     let current = |member: &&super::config::Member| {
         member.mirror == Mirror::Current && member.state == MemberState::Online
     };
-    if config.target.iter().filter(current).count() < config.wanted_mirrors() {
+    if config.target.iter().filter(current).count() < config.required_mirrors() {
         return Ok(());
     }
     let gone = config.target.iter().enumerate().filter(|(_, member)| member.mirror == Mirror::Stale);
@@ -150,16 +150,16 @@ fn copy_directory(
     path: &[u8],
     healed: &mut HealReport,
 ) -> Result<(), PoolError> {
-    let wanted = names_below(sources, top, path)?;
+    let required = names_below(sources, top, path)?;
     for receiver in receivers {
         let full = mirror_path(top, path)?;
         let has = receiver.tree.directory(&full).and_then(|directory| directory.names());
         let has = has.map_err(PoolError::target(&receiver.name, "reading its namespace"))?;
-        let mut wanted = wanted.iter().map(|(name, _)| name).peekable();
+        let mut required = required.iter().map(|(name, _)| name).peekable();
         for (name, _) in has.iter() {
             // Both lists are sorted.
-            while wanted.next_if(|next| *next < name).is_some() {}
-            if wanted.peek() != Some(&name) {
+            while required.next_if(|next| *next < name).is_some() {}
+            if required.peek() != Some(&name) {
                 match remove_all_below(&receiver.tree, &join(&full, name)) {
                     Ok(()) => healed.removed += 1,
                     Err(error) => {
@@ -169,7 +169,7 @@ fn copy_directory(
             }
         }
     }
-    for (name, _) in wanted.iter() {
+    for (name, _) in required.iter() {
         let path = join(path, name);
         let entry = match read_newest(sources, top, &path) {
             Ok(Some(entry)) => entry,

@@ -52,8 +52,8 @@ impl Pool {
             let member = new_member(&config, target, identity()?)?;
             config.target.push(member);
         }
-        let wanted = config.wanted_mirrors();
-        choose_mirrors(&mut config, wanted, |_| true);
+        let required = config.required_mirrors();
+        choose_mirrors(&mut config, required, |_| true);
         config.validate()?;
         let domains = config.target.iter().map(|member| &member.domain).collect::<BTreeSet<_>>().len();
         if domains < stripe {
@@ -222,12 +222,16 @@ fn new_member(config: &Config, target: &NewTarget, uuid: String) -> Result<Membe
     Ok(Member { name, uuid, path: text.to_owned(), domain, state, mirror })
 }
 
-/// Makes up to `wanted` targets mirrors, in different domains as long as there are any. Returns the new mirrors.
-pub(crate) fn choose_mirrors(config: &mut Config, wanted: usize, can: impl Fn(usize) -> bool) -> Vec<usize> {
+/// Makes up to `required` targets mirrors, in different domains as long as there are any. Returns the new mirrors.
+pub(crate) fn choose_mirrors(
+    config: &mut Config,
+    required: usize,
+    can: impl Fn(usize) -> bool,
+) -> Vec<usize> {
     let is_current =
         |member: &Member| member.mirror == Mirror::Current && member.state == MemberState::Online;
     let mut chosen = Vec::new();
-    while config.target.iter().filter(|member| is_current(member)).count() < wanted {
+    while config.target.iter().filter(|member| is_current(member)).count() < required {
         let taken: BTreeSet<&String> =
             config.target.iter().filter(|member| is_current(member)).map(|member| &member.domain).collect();
         let free = config.target.iter().enumerate().filter(|(index, member)| {

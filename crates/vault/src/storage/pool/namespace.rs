@@ -209,8 +209,8 @@ pub(crate) fn names_below(copies: &[MirrorCopy], top: &[u8], path: &[u8]) -> Res
         (true, Some(error)) => Err(PoolError::path(path, error)),
         _ => {
             let entries = all.iter().flat_map(Names::iter);
-            let told = entries.map(|(name, kind)| (name, kind.filter(|kind| *kind == Kind::Directory)));
-            Names::of(told).map_err(|error| PoolError::path(path, error))
+            let kinds = entries.map(|(name, kind)| (name, kind.filter(|kind| *kind == Kind::Directory)));
+            Names::of(kinds).map_err(|error| PoolError::path(path, error))
         }
     }
 }

@@ -201,7 +201,7 @@ fn is_file(tree: &Tree, path: &[u8]) -> bool {
 fn former_owner(place: &PartPath, coders: &Coders) -> FormerOwner {
     match place.open(coders) {
         Ok(Some(part)) => FormerOwner::Of(part.header.generation.inode),
-        Err(error) if error.is_beyond_use() => FormerOwner::Broken,
+        Err(error) if error.is_unusable() => FormerOwner::Broken,
         _ => FormerOwner::Unknown,
     }
 }

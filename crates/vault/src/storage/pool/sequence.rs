@@ -109,7 +109,8 @@ pub(crate) struct Record {
 impl Record {
     /// The part that is the same on all mirrors.
     fn common(&self) -> String {
-        let mut text = format!("number = {}\nafter = {}\n", self.number, self.after.to_hex());
+        let mut text = String::with_capacity(AT_ONCE);
+        let _ = write!(text, "number = {}\nafter = {}\n", self.number, self.after.to_hex());
         // Writing to a string cannot fail.
         for step in &self.steps {
             let _ = match step {
@@ -138,7 +139,11 @@ impl Record {
     }
 
     pub(crate) fn position(&self) -> Position {
-        Position { number: self.number, digest: blake3::hash(self.common().as_bytes()) }
+        self.position_of(&self.common())
+    }
+
+    fn position_of(&self, common: &str) -> Position {
+        Position { number: self.number, digest: blake3::hash(common.as_bytes()) }
     }
 
     /// True if this change is the only one that a mirror at this position lacks. None stands for a mirror without a
@@ -148,9 +153,18 @@ impl Record {
         self.after == before.digest && self.number > before.number
     }
 
-    /// Its bytes on a mirror where nothing is exchanged.
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let body = format!("{}inode = {}\n", self.common(), self.inode);
+    /// Its bytes on a mirror where nothing is exchanged, and its position.
+    pub(crate) fn encode_with_position(&self) -> (Vec<u8>, Position) {
+        let common = self.common();
+        (self.encode_of(&common), self.position_of(&common))
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        self.encode_of(&self.common())
+    }
+
+    fn encode_of(&self, common: &str) -> Vec<u8> {
+        let body = format!("{common}inode = {}\n", self.inode);
         let check = "check = ".len() + 65;
         let text = format!("{HEAD} {:010}\n{body}", FIRST_LINE + body.len() + check);
         let check = blake3::hash(text.as_bytes()).to_hex();

@@ -30,7 +30,7 @@ pub struct Status {
     /// Redundancy columns of new files.
     pub redundancy: usize,
     /// Number of targets that should have the namespace.
-    pub wanted_mirrors: usize,
+    pub required_mirrors: usize,
     /// All targets.
     pub targets: Vec<TargetStatus>,
     /// Warnings.
@@ -43,15 +43,15 @@ pub struct Mirrors {
     /// Reachable current mirrors.
     pub current: usize,
     /// Number of mirrors that there should be.
-    pub wanted: usize,
+    pub required: usize,
     /// Reachable targets with an outdated copy.
-    pub behind: Vec<String>,
+    pub outdated: Vec<String>,
 }
 
 impl Mirrors {
     /// True if there are enough current mirrors and none is outdated.
     pub fn are_complete(&self) -> bool {
-        self.current >= self.wanted && self.behind.is_empty()
+        self.current >= self.required && self.outdated.is_empty()
     }
 }
 
@@ -108,7 +108,7 @@ pub enum Warning {
         /// Domains with a target that can receive new data.
         domains: usize,
         /// Columns of a stripe, redundancy included.
-        wanted: usize,
+        required: usize,
         /// Redundancy columns that cannot be placed.
         missing: usize,
     },
@@ -129,7 +129,7 @@ pub enum Warning {
         /// Reachable current mirrors.
         mirrors: usize,
         /// Required number.
-        wanted: usize,
+        required: usize,
     },
     /// Too few targets are reachable, so nothing is changed.
     ReadOnly {
@@ -151,9 +151,9 @@ impl fmt::Display for Warning {
             Warning::Returned { target } => {
                 write!(f, "target {target} is reachable again and has to be verified: rebuild the pool")
             }
-            Warning::FewDomains { domains, wanted, missing } => write!(
+            Warning::FewDomains { domains, required, missing } => write!(
                 f,
-                "{domains} domains are usable, fewer than the {wanted} columns of a stripe: {missing} redundancy \
+                "{domains} domains are usable, fewer than the {required} columns of a stripe: {missing} redundancy \
                  columns cannot be placed"
             ),
             Warning::NoRoom { domains, stripe } => write!(
@@ -163,8 +163,8 @@ impl fmt::Display for Warning {
             Warning::StaleMirror { target } => {
                 write!(f, "target {target} missed changes of the namespace: heal the pool")
             }
-            Warning::FewMirrors { mirrors, wanted } => {
-                write!(f, "the namespace is on {mirrors} targets, {wanted} are wanted: heal the pool")
+            Warning::FewMirrors { mirrors, required } => {
+                write!(f, "the namespace is on {mirrors} targets, {required} are required: heal the pool")
             }
             Warning::ReadOnly { online, need } => {
                 write!(
@@ -230,11 +230,11 @@ impl Pool {
             warnings.push(Warning::NoRoom { domains, stripe });
         } else if domains < stripe + redundancy {
             let missing = stripe + redundancy - domains;
-            warnings.push(Warning::FewDomains { domains, wanted: stripe + redundancy, missing });
+            warnings.push(Warning::FewDomains { domains, required: stripe + redundancy, missing });
         }
-        let Mirrors { current: mirrors, wanted, .. } = mirrors(&view);
-        if mirrors < wanted {
-            warnings.push(Warning::FewMirrors { mirrors, wanted });
+        let Mirrors { current: mirrors, required, .. } = mirrors(&view);
+        if mirrors < required {
+            warnings.push(Warning::FewMirrors { mirrors, required });
         }
         let (online, need) = (view.online_count(), config.quorum());
         if online < need {
@@ -247,7 +247,7 @@ impl Pool {
             stripe,
             block: config.block,
             redundancy,
-            wanted_mirrors: wanted,
+            required_mirrors: required,
             targets,
             warnings,
         }
@@ -274,8 +274,8 @@ fn mirrors(view: &View) -> Mirrors {
     };
     Mirrors {
         current: online(Mirror::Current).count(),
-        wanted: view.config.wanted_mirrors(),
-        behind: online(Mirror::Stale).map(|(member, _)| member.name.clone()).collect(),
+        required: view.config.required_mirrors(),
+        outdated: online(Mirror::Stale).map(|(member, _)| member.name.clone()).collect(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Stubs: the entries of the namespace that stand for files, and the mapping of file ranges to objects.
 
+use crate::format::header::hex_digits;
 use crate::format::{FileId, Metadata};
 use crate::geometry::{BLOCK_UNIT, MAX_BLOCK, MAX_SIZE};
 use crate::tree::{Kind, Stat};
@@ -338,9 +339,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2 + 1);
     // The prefix makes an empty value visible, so that every field has a text.
     text.push('x');
-    for byte in bytes {
-        let _ = write!(text, "{byte:02x}");
-    }
+    text.extend(bytes.iter().flat_map(|byte| hex_digits(*byte)));
     text
 }
 

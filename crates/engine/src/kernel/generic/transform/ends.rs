@@ -1,33 +1,33 @@
-//! Where the passes of a transform read and write: rooms, inputs and outputs.
+//! Sources and targets of the passes of a transform: work buffers, inputs and outputs.
 
 use super::multipliers::Maps;
 use crate::kernel::generic::planes::{load, store};
-use crate::kernel::transform::MAX_STRAYS;
 use crate::kernel::vector::Vector;
+use crate::tuning::MAX_STRAYS;
 
-/// Points of a pass, at most.
+/// Maximum points of a pass.
 pub(super) const MAX_POINTS: usize = 8;
 
-/// Where a pass reads the columns of P points.
+/// Source of the columns of P points.
 pub(super) trait Source<V: Vector, const B: usize, const P: usize> {
     unsafe fn read(&self, column: usize) -> [[V; B]; P];
 }
 
-/// Where it writes them.
+/// Target of the columns of P points.
 pub(super) trait Target<V: Vector, const B: usize, const P: usize> {
     unsafe fn write(&self, symbols: [[V; B]; P], column: usize);
 }
 
-/// Points in the room, so many bytes apart.
-pub(super) struct Held {
+/// Points in the work buffer, `distance` bytes apart.
+pub(super) struct BufferPoints {
     pub(super) start: *mut u8,
     pub(super) distance: usize,
 }
 
-impl<V: Vector, const B: usize, const P: usize> Source<V, B, P> for Held {
+impl<V: Vector, const B: usize, const P: usize> Source<V, B, P> for BufferPoints {
     #[inline(always)]
     unsafe fn read(&self, column: usize) -> [[V; B]; P] {
-        // SAFETY: the room has these columns.
+        // SAFETY: the buffer has these columns.
         unsafe {
             let mut symbols = [[V::zero(); B]; P];
             for point in 0..P {
@@ -38,7 +38,7 @@ impl<V: Vector, const B: usize, const P: usize> Source<V, B, P> for Held {
     }
 }
 
-impl<V: Vector, const B: usize, const P: usize> Target<V, B, P> for Held {
+impl<V: Vector, const B: usize, const P: usize> Target<V, B, P> for BufferPoints {
     #[inline(always)]
     unsafe fn write(&self, symbols: [[V; B]; P], column: usize) {
         for point in 0..P {
@@ -48,21 +48,21 @@ impl<V: Vector, const B: usize, const P: usize> Target<V, B, P> for Held {
     }
 }
 
-/// The constants of the blocks of a pass. Where there is no block they are what they were before, and of no effect.
+/// The constants of the blocks of a pass. Entries without a block keep old values, which have no effect.
 pub(super) struct Constants<M, const B: usize> {
     pub(super) weights: [Maps<M, B>; MAX_POINTS],
-    /// Of each stray, for each output.
+    /// Per stray and output.
     pub(super) strays: [[Maps<M, B>; MAX_POINTS]; MAX_STRAYS],
 }
 
-/// Inputs, each times its weight; where there is none, zeros in the room.
-pub(super) struct Taken<'a, M, const B: usize> {
+/// Inputs, each times its weight; points without an input read zeros from the work buffer.
+pub(super) struct InputPoints<'a, M, const B: usize> {
     pub(super) from: [*const u8; MAX_POINTS],
     pub(super) constants: &'a Constants<M, B>,
     pub(super) is_weighted: bool,
 }
 
-impl<V: Vector, const B: usize, const P: usize> Source<V, B, P> for Taken<'_, V::Map, B> {
+impl<V: Vector, const B: usize, const P: usize> Source<V, B, P> for InputPoints<'_, V::Map, B> {
     #[inline(always)]
     unsafe fn read(&self, column: usize) -> [[V; B]; P] {
         // SAFETY: blocks have these columns.
@@ -82,8 +82,9 @@ impl<V: Vector, const B: usize, const P: usize> Source<V, B, P> for Taken<'_, V:
     }
 }
 
-/// Outputs: the values, each times its weight, and what strays add to them. What no output takes stays in the room.
-pub(super) struct Given<'a, M, const B: usize> {
+/// Outputs: the values, each times its weight, plus the products of strays. Points without an output are written to the
+/// work buffer.
+pub(super) struct OutputPoints<'a, M, const B: usize> {
     pub(super) to: [*mut u8; MAX_POINTS],
     pub(super) constants: &'a Constants<M, B>,
     pub(super) is_weighted: bool,
@@ -92,7 +93,7 @@ pub(super) struct Given<'a, M, const B: usize> {
     pub(super) from: [*const u8; MAX_STRAYS],
 }
 
-impl<V: Vector, const B: usize, const P: usize> Target<V, B, P> for Given<'_, V::Map, B> {
+impl<V: Vector, const B: usize, const P: usize> Target<V, B, P> for OutputPoints<'_, V::Map, B> {
     #[inline(always)]
     unsafe fn write(&self, mut symbols: [[V; B]; P], column: usize) {
         let at = column * B * V::BYTES;

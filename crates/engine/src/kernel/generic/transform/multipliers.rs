@@ -1,21 +1,21 @@
-//! The maps of products with the constants of a transform.
+//! Byte maps of products with the constants of a transform.
 
+use crate::bytemap::{LinearMap, MapForm};
 use crate::field::Field;
-use crate::kernel::linear::{LinearMap, MapForm};
 
-/// The maps of a product of symbols of B bytes: from every byte to every byte.
+/// The B x B byte maps of a product of symbols of B bytes.
 pub(super) type Maps<M, const B: usize> = [[M; B]; B];
 
-/// Gives the maps of every constant of a field whose symbols have B bytes.
+/// Provides the maps of every constant of a field with symbols of B bytes.
 pub(super) trait Multiply<M, const B: usize>: Copy {
     fn of(self, constant: u16) -> Maps<M, B>;
 }
 
-/// What the maps of all constants come from.
+/// Tables for the maps of all constants.
 pub(in crate::kernel) enum Multipliers<M: MapForm> {
-    /// Those of GF(2^8): all there are.
+    /// GF(2^8): the maps of all constants.
     Bytes(&'static [M; 256]),
-    /// Those of GF(2^16) are sums of those of every nibble at every place.
+    /// GF(2^16): the maps of every nibble at every position, which are summed.
     Words(Box<[[Maps<M, 2>; 16]; 4]>),
 }
 

@@ -5,7 +5,7 @@ fn counts(parts: usize) -> Vec<AtomicUsize> {
 }
 
 #[test]
-fn every_part_runs_once_whether_workers_look_or_sleep() {
+fn every_part_runs_once_with_spinning_and_sleeping_workers() {
     for workers in [0, 1, 3] {
         let pool = Pool::new(workers).unwrap();
         for round in 0..2000 {
@@ -15,8 +15,8 @@ fn every_part_runs_once_whether_workers_look_or_sleep() {
             });
             assert!(ran.iter().all(|count| count.load(Ordering::Relaxed) == 1), "{workers} {round}");
             if round % 500 == 0 {
-                // Long enough that all lie down.
-                std::thread::sleep(2 * LOOKING);
+                // Long enough for all workers to sleep.
+                std::thread::sleep(2 * SPIN_TIME);
             }
         }
     }
@@ -68,7 +68,7 @@ fn a_long_part_lets_its_caller_sleep() {
     pool.run(2, &|part| {
         both.wait();
         if part == 1 {
-            std::thread::sleep(200 * LOOKING);
+            std::thread::sleep(200 * SPIN_TIME);
             over.store(true, Ordering::Relaxed);
         }
     });

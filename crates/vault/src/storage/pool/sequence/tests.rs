@@ -1,5 +1,6 @@
-use super::{Durability, Position, Prepared, Record, RecordFiles, SLOTS, Step, read};
-use crate::format::FileId;
+use super::{Durability, Position, Prepared, Record, RecordFiles, SLOTS, Step, prepare, read};
+use crate::format::{FileId, Metadata};
+use crate::storage::pool::put::new_stub;
 use crate::tree::Tree;
 use std::fs;
 
@@ -54,4 +55,34 @@ fn a_torn_record_leaves_the_one_before() {
     bytes[100] ^= 1;
     fs::write(&slot, bytes).unwrap();
     assert_eq!(read(&tree).unwrap().unwrap().position(), second.position());
+}
+
+/// A power cut leaves names whose stubs have no bytes.
+#[test]
+fn a_stub_of_a_new_name_replaces_nothing_but_a_name_without_a_stub() {
+    let dir = tempfile::tempdir().unwrap();
+    let tree = Tree::open(dir.path()).unwrap();
+    for directory in [&b"staging"[..], b"tree"] {
+        tree.make_directories(directory, 0o700).unwrap();
+    }
+    let (record_files, path) = (RecordFiles::default(), dir.path().join("tree/a"));
+    let mut last = Position::start();
+    let mut make = |there: &[u8]| {
+        fs::write(&path, there).unwrap();
+        let mut stub = new_stub(&Metadata::default(), 1, Vec::new(), 0).unwrap();
+        (stub.link, stub.size) = (Some(b"b".to_vec()), 1);
+        let record = last.next(vec![Step::Write { full: b"tree/a".to_vec(), text: stub.encode() }]);
+        last = record.position();
+        let prepared = prepare(&tree, record.steps(), Durability::Volatile, true).unwrap();
+        record.apply_with(&tree, &record_files, &record.encode(), &prepared, Durability::Volatile)
+    };
+    make(&[0; 300]).unwrap();
+    make(b"").unwrap();
+    let stub = fs::read(&path).unwrap();
+    assert!(!stub.is_empty());
+    assert_eq!(make(&stub).unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
+    assert_eq!(fs::read(&path).unwrap(), stub);
+    make(b"not a stub").unwrap_err();
+    assert_eq!(fs::read(&path).unwrap(), b"not a stub");
+    assert_eq!(fs::read_dir(dir.path().join("staging")).unwrap().count(), 0);
 }

@@ -103,9 +103,9 @@ fn invalid_fields_are_refused() {
     assert_eq!(refused("target = d3\n", "target = d3\nmore = 1\n"), StubError::Field("check"));
 }
 
-/// The law of the layout: block b is on column b mod k at (b / k) × block, and what geometry calls a cell is one piece.
+/// The layout: block b is on column b mod k at (b / k) × block, and what geometry calls a cell is one piece.
 #[test]
-fn pieces_follow_the_law_and_the_geometry() {
+fn pieces_follow_the_layout_and_the_geometry() {
     let stub = Stub { block: 64, ..stub() };
     for size in [0, 1, 63, 64, 65, 191, 192, 193, 1000] {
         let mut lengths = [0u64; 3];
@@ -130,9 +130,9 @@ fn pieces_follow_the_law_and_the_geometry() {
     }
 }
 
-/// The end of a file can be told from the lengths of its objects, and from nothing else while it is written.
+/// The end of a file follows from the lengths of its objects while it is written.
 #[test]
-fn lengths_of_objects_tell_the_end_of_a_file() {
+fn lengths_of_objects_determine_the_file_size() {
     let stub = stub();
     for size in (0..50_000).step_by(37).chain([4095, 4096, 4097, 12_287, 12_288, 12_289, 1 << 40]) {
         let lengths = (0..3).map(|column| stub.object_bytes(column, size));

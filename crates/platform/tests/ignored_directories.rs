@@ -1,6 +1,6 @@
-//! New directories whose files are not told one by one: nothing that happens in them is missed.
+//! New directories that fanotify ignores at first: no change in them is missed.
 
-use gabion_platform::event::{Change, Event, Source};
+use gabion_platform::event::{Change, Event, EventSource};
 use gabion_platform::fanotify::Fanotify;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-struct Ground {
+struct Fixture {
     dir: tempfile::TempDir,
     source: Fanotify,
 }
 
-/// A tree that is watched, with directories and files of before; nothing, and a line that says why, without rights, and on
-/// kernels without ignore marks, where nothing is kept back.
-fn ground(test: &str) -> Option<Ground> {
+/// A watched tree with existing directories and files. `None`, with a recorded skip, without privileges and on kernels
+/// without ignore marks.
+fn fixture(test: &str) -> Option<Fixture> {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     fs::create_dir_all(dir.path().join("root/old")).unwrap();
     fs::create_dir(dir.path().join("outside")).unwrap();
@@ -33,17 +33,17 @@ fn ground(test: &str) -> Option<Ground> {
             return None;
         }
     };
-    let mut ground = Ground { dir, source };
-    ground.hushed("first");
-    if !ground.source.keeps_back() {
+    let mut fixture = Fixture { dir, source };
+    fixture.ignored("first");
+    if !fixture.source.has_deferred() {
         gabion_testkit::skip!("{test}: this kernel has no ignore marks");
         return None;
     }
-    ground.kept_back();
-    Some(ground)
+    fixture.deferred();
+    Some(fixture)
 }
 
-impl Ground {
+impl Fixture {
     fn root(&self, name: &str) -> PathBuf {
         self.dir.path().join("root").join(name)
     }
@@ -52,25 +52,25 @@ impl Ground {
         self.dir.path().join("outside").join(name)
     }
 
-    /// What events tell. The kernel has queued them when whatever they tell of returns.
-    fn heard(&mut self) -> Vec<Event> {
+    /// All queued events. The kernel queues an event before the call that caused it returns.
+    fn drained(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         self.source.drain(&mut events).unwrap();
         events
     }
 
-    /// A directory that was made and is hushed.
-    fn hushed(&mut self, name: &str) {
+    /// Creates a directory, which is ignored then.
+    fn ignored(&mut self, name: &str) {
         fs::create_dir(self.root(name)).unwrap();
         let made = Event::Changed { path: name.into(), change: Change::Created, directory: true };
-        assert_eq!(self.heard(), [made]);
+        assert_eq!(self.drained(), [made]);
     }
 
-    /// What was kept back.
-    fn kept_back(&mut self) -> BTreeSet<String> {
+    /// The deferred files.
+    fn deferred(&mut self) -> BTreeSet<String> {
         let mut events = Vec::new();
-        self.source.tell_all(&mut events).unwrap();
-        assert!(!self.source.keeps_back());
+        self.source.report_deferred(&mut events).unwrap();
+        assert!(!self.source.has_deferred());
         let told = |event| match event {
             Event::Changed { path, change: Change::Created, directory: false } => {
                 String::from_utf8(path).unwrap()
@@ -94,48 +94,48 @@ fn names<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
 }
 
 #[test]
-fn files_of_a_new_directory_are_told_when_its_hush_ends() {
-    let Some(mut ground) = ground("files_of_a_new_directory") else { return };
-    ground.hushed("new");
-    let open = File::create(ground.root("new/open")).unwrap();
-    fs::write(ground.root("new/file"), "x").unwrap();
-    std::os::unix::fs::symlink("nowhere", ground.root("new/link")).unwrap();
-    fs::create_dir(ground.root("new/sub")).unwrap();
+fn files_of_a_new_directory_are_reported_when_its_ignore_ends() {
+    let Some(mut fixture) = fixture("files_of_a_new_directory") else { return };
+    fixture.ignored("new");
+    let open = File::create(fixture.root("new/open")).unwrap();
+    fs::write(fixture.root("new/file"), "x").unwrap();
+    std::os::unix::fs::symlink("nowhere", fixture.root("new/link")).unwrap();
+    fs::create_dir(fixture.root("new/sub")).unwrap();
     let sub = Event::Changed { path: b"new/sub".into(), change: Change::Created, directory: true };
-    assert_eq!(ground.heard(), [sub], "directories are told, files are not");
-    fs::write(ground.root("new/sub/deep"), "x").unwrap();
-    assert_eq!(ground.heard(), []);
-    assert_eq!(ground.kept_back(), names(["new/file", "new/link", "new/open", "new/sub/deep"]));
-    // From now on everything is told, of files that were open all the time as well.
+    assert_eq!(fixture.drained(), [sub], "directories are told, files are not");
+    fs::write(fixture.root("new/sub/deep"), "x").unwrap();
+    assert_eq!(fixture.drained(), []);
+    assert_eq!(fixture.deferred(), names(["new/file", "new/link", "new/open", "new/sub/deep"]));
+    // From now on all changes are reported, also of files that were open all the time.
     open.write_all_at(b"x", 0).unwrap();
-    fs::write(ground.root("new/later"), "x").unwrap();
-    let events = ground.heard();
+    fs::write(fixture.root("new/later"), "x").unwrap();
+    let events = fixture.drained();
     for event in [changed("new/open", Change::Modified), changed("new/later", Change::Closed)] {
-        // The kernel may put the events of one name together.
+        // The kernel may merge the events of one name.
         let Event::Changed { path, .. } = &event else { unreachable!() };
         let is_it = |told: &Event| matches!(told, Event::Changed { path: told, .. } if told == path);
         assert!(events.iter().any(is_it), "{event:?} not in {events:#?}");
     }
-    assert_eq!(ground.kept_back(), names([]));
+    assert_eq!(fixture.deferred(), names([]));
 }
 
-/// A file that nobody has told of is looked at where it went, and heard of there.
+/// A file whose creation was suppressed is reported at the path to which it moved.
 #[test]
-fn what_goes_and_comes_while_a_directory_is_hushed_is_told() {
-    let Some(mut ground) = ground("what_goes_and_comes") else { return };
-    ground.hushed("new");
-    let make = |name: &str| File::create(ground.root("new").join(name)).unwrap();
+fn moves_in_and_out_of_an_ignored_directory_are_reported() {
+    let Some(mut fixture) = fixture("what_goes_and_comes") else { return };
+    fixture.ignored("new");
+    let make = |name: &str| File::create(fixture.root("new").join(name)).unwrap();
     let open = ["to old", "renamed", "removed", "leaves", "linked"].map(make);
-    fs::rename(ground.root("new/to old"), ground.root("old/went")).unwrap();
-    fs::rename(ground.root("new/renamed"), ground.root("new/other")).unwrap();
-    fs::remove_file(ground.root("new/removed")).unwrap();
-    fs::rename(ground.root("new/leaves"), ground.outside("left")).unwrap();
-    fs::hard_link(ground.root("new/linked"), ground.root("old/link")).unwrap();
-    fs::rename(ground.root("old/comes"), ground.root("new/came")).unwrap();
-    fs::rename(ground.outside("comes too"), ground.root("new/came too")).unwrap();
-    fs::write(ground.root("new/removed"), "again").unwrap();
+    fs::rename(fixture.root("new/to old"), fixture.root("old/went")).unwrap();
+    fs::rename(fixture.root("new/renamed"), fixture.root("new/other")).unwrap();
+    fs::remove_file(fixture.root("new/removed")).unwrap();
+    fs::rename(fixture.root("new/leaves"), fixture.outside("left")).unwrap();
+    fs::hard_link(fixture.root("new/linked"), fixture.root("old/link")).unwrap();
+    fs::rename(fixture.root("old/comes"), fixture.root("new/came")).unwrap();
+    fs::rename(fixture.outside("comes too"), fixture.root("new/came too")).unwrap();
+    fs::write(fixture.root("new/removed"), "again").unwrap();
     open[0].write_all_at(b"x", 0).unwrap();
-    let events = ground.heard();
+    let events = fixture.drained();
     let expected = [
         moved(Some("new/to old"), Some("old/went"), false),
         changed("old/went", Change::Created),
@@ -152,24 +152,24 @@ fn what_goes_and_comes_while_a_directory_is_hushed_is_told() {
     ];
     assert_eq!(events, expected);
     let there = ["new/came", "new/came too", "new/linked", "new/other", "new/removed"];
-    assert_eq!(ground.kept_back(), names(there));
+    assert_eq!(fixture.deferred(), names(there));
     open[1].write_all_at(b"x", 0).unwrap();
-    assert_eq!(ground.heard(), [changed("new/other", Change::Modified)]);
+    assert_eq!(fixture.drained(), [changed("new/other", Change::Modified)]);
 }
 
 #[test]
-fn directories_that_are_moved_or_removed_while_they_are_hushed_are_followed() {
-    let Some(mut ground) = ground("directories_that_are_moved") else { return };
+fn ignored_directories_that_are_moved_or_removed_are_followed() {
+    let Some(mut fixture) = fixture("directories_that_are_moved") else { return };
     for name in ["moves", "leaves", "goes"] {
-        ground.hushed(name);
-        fs::write(ground.root(name).join("file"), "x").unwrap();
+        fixture.ignored(name);
+        fs::write(fixture.root(name).join("file"), "x").unwrap();
     }
-    fs::rename(ground.root("moves"), ground.root("old/moved")).unwrap();
-    fs::rename(ground.root("leaves"), ground.outside("left")).unwrap();
-    fs::remove_dir_all(ground.root("goes")).unwrap();
-    // The hush ends before it is read that they moved: they are told of where they are.
-    assert_eq!(ground.kept_back(), names(["old/moved/file"]));
-    let events = ground.heard();
+    fs::rename(fixture.root("moves"), fixture.root("old/moved")).unwrap();
+    fs::rename(fixture.root("leaves"), fixture.outside("left")).unwrap();
+    fs::remove_dir_all(fixture.root("goes")).unwrap();
+    // The ignore state ends before the move events are read: files are reported at their new paths.
+    assert_eq!(fixture.deferred(), names(["old/moved/file"]));
+    let events = fixture.drained();
     let gone = Event::Changed { path: b"goes".into(), change: Change::Deleted, directory: true };
     let ends = [moved(Some("moves"), Some("old/moved"), true), moved(Some("leaves"), None, true), gone];
     for event in &ends {
@@ -178,13 +178,13 @@ fn directories_that_are_moved_or_removed_while_they_are_hushed_are_followed() {
     let unexpected =
         |event: &&Event| !ends.contains(event) && **event != changed("goes/file", Change::Deleted);
     assert_eq!(events.iter().find(unexpected), None);
-    fs::write(ground.outside("left/elsewhere"), "x").unwrap();
-    assert_eq!(ground.heard(), []);
-    fs::rename(ground.outside("left"), ground.root("back")).unwrap();
-    assert_eq!(ground.heard(), [moved(None, Some("back"), true)]);
+    fs::write(fixture.outside("left/elsewhere"), "x").unwrap();
+    assert_eq!(fixture.drained(), []);
+    fs::rename(fixture.outside("left"), fixture.root("back")).unwrap();
+    assert_eq!(fixture.drained(), [moved(None, Some("back"), true)]);
     for path in ["old/moved/later", "back/later"] {
-        fs::write(ground.root(path), "x").unwrap();
-        let events = ground.heard();
+        fs::write(fixture.root(path), "x").unwrap();
+        let events = fixture.drained();
         assert!(
             events
                 .iter()
@@ -194,29 +194,29 @@ fn directories_that_are_moved_or_removed_while_they_are_hushed_are_followed() {
     }
 }
 
-/// Descriptors are few: the oldest directories are listed when new ones come.
+/// Descriptors are limited: the oldest directories are listed when new ones appear.
 #[test]
-fn only_the_youngest_directories_are_hushed() {
-    let Some(mut ground) = ground("only_the_youngest") else { return };
+fn only_the_youngest_directories_are_ignored() {
+    let Some(mut fixture) = fixture("only_the_youngest") else { return };
     let mut told = BTreeSet::new();
     for number in 0..200 {
-        ground_with_file(&mut ground, number, &mut told);
+        fixture_with_file(&mut fixture, number, &mut told);
     }
     assert!(told.contains("d 0/file") && told.contains("d 100/file"), "{told:?}");
     assert!(!told.contains("d 199/file"));
-    told.extend(ground.kept_back());
+    told.extend(fixture.deferred());
     assert_eq!(told.len(), 200);
     let descriptors = fs::read_dir("/proc/self/fd").unwrap();
     let kept = |entry: fs::DirEntry| {
-        fs::read_link(entry.path()).is_ok_and(|path| path.starts_with(ground.root("d 199")))
+        fs::read_link(entry.path()).is_ok_and(|path| path.starts_with(fixture.root("d 199")))
     };
     assert!(!descriptors.flatten().any(kept));
 }
 
-fn ground_with_file(ground: &mut Ground, number: u32, told: &mut BTreeSet<String>) {
+fn fixture_with_file(fixture: &mut Fixture, number: u32, told: &mut BTreeSet<String>) {
     let name = format!("d {number}");
-    fs::create_dir(ground.root(&name)).unwrap();
-    for event in ground.heard() {
+    fs::create_dir(fixture.root(&name)).unwrap();
+    for event in fixture.drained() {
         match event {
             Event::Changed { path, directory: false, .. } => {
                 told.insert(String::from_utf8(path).unwrap());
@@ -225,16 +225,16 @@ fn ground_with_file(ground: &mut Ground, number: u32, told: &mut BTreeSet<String
             other => panic!("{other:?}"),
         }
     }
-    fs::write(ground.root(&name).join("file"), "x").unwrap();
+    fs::write(fixture.root(&name).join("file"), "x").unwrap();
 }
 
-/// Whoever goes by what is told, in its order, knows of every file that is there in the end, however reading, hushing and writing
-/// fall together.
+/// A reader that applies the events in order knows every file that exists in the end, for any interleaving of reads,
+/// ignore marks and writes.
 #[test]
-fn files_made_renamed_and_removed_while_events_are_read_are_all_told() {
+fn files_made_renamed_and_removed_while_events_are_read_are_all_reported() {
     for seed in 1..=6 {
-        let Some(mut ground) = ground("files_made_renamed_and_removed") else { return };
-        let (root, done) = (ground.root(""), AtomicBool::new(false));
+        let Some(mut fixture) = fixture("files_made_renamed_and_removed") else { return };
+        let (root, done) = (fixture.root(""), AtomicBool::new(false));
         let mut known = BTreeSet::from([b"old/comes".to_vec()]);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -242,13 +242,13 @@ fn files_made_renamed_and_removed_while_events_are_read_are_all_told() {
                 done.store(true, Ordering::Release);
             });
             loop {
-                // Asked first: what happened before is read after it.
+                // Checked first: changes before this point are read after it.
                 let last = done.load(Ordering::Acquire);
                 let mut events = Vec::new();
-                ground.source.wait(Duration::from_millis(1)).unwrap();
-                ground.source.drain(&mut events).unwrap();
+                fixture.source.wait(Duration::from_millis(1)).unwrap();
+                fixture.source.drain(&mut events).unwrap();
                 if last || events.len() % 5 == 0 {
-                    ground.source.tell_all(&mut events).unwrap();
+                    fixture.source.report_deferred(&mut events).unwrap();
                 }
                 events.into_iter().for_each(|event| learn(event, &root, &mut known));
                 if last {
@@ -264,7 +264,7 @@ fn files_made_renamed_and_removed_while_events_are_read_are_all_told() {
     }
 }
 
-/// What was removed is looked at, too: it may be there again. So may an old name.
+/// Removed paths are examined too, since they may exist again. So may an old name.
 fn learn(event: Event, root: &Path, known: &mut BTreeSet<Vec<u8>>) {
     match event {
         Event::Changed { path, .. } => {
@@ -290,11 +290,11 @@ fn disturb(root: &Path, seed: u64) {
     };
     let mut directories = 1;
     for number in 0..4000 {
-        // Mostly in the youngest directories.
+        // Mostly in the newest directories.
         let mut directory = || root.join(format!("d {}", directories - 1 - below(directories.min(3))));
         let (here, there) = (directory(), directory());
         let (one, other) = (below(12), below(12));
-        // What fails, fails because a name is not there now.
+        // Calls fail only because a name does not exist at the moment.
         match below(10) {
             0 => {
                 fs::create_dir(root.join(format!("d {directories}"))).unwrap();

@@ -1,4 +1,4 @@
-//! A pool to play with.
+//! Pool fixture.
 
 use gabion_vault::format::Metadata;
 use gabion_vault::storage::pool::{NewTarget, Options, Pool, PoolError};
@@ -10,9 +10,9 @@ use std::rc::Rc;
 
 pub(crate) const BLOCK: u64 = 4096;
 
-/// Directories d1, d2, … and the pool they make.
+/// Directories d1, d2, … and the pool on them.
 #[derive(Clone)]
-pub(crate) struct Playground {
+pub(crate) struct PoolFixture {
     pub(crate) pool: Pool,
     pub(crate) count: usize,
     dir: Rc<tempfile::TempDir>,
@@ -26,7 +26,7 @@ pub(crate) fn metadata() -> Metadata {
     Metadata { mode: 0o640, uid: 0, gid: 0, ..Metadata::default() }
 }
 
-/// Bytes that differ from place to place.
+/// Bytes that differ from position to position.
 pub(crate) fn bytes(count: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let step = |state: &mut u64| {
@@ -38,26 +38,26 @@ pub(crate) fn bytes(count: usize, seed: u64) -> Vec<u8> {
     (0..count).map(|_| step(&mut state)).collect()
 }
 
-impl Playground {
-    /// Each target in a domain of its own.
-    pub(crate) fn new(count: usize, stripe: usize, redundancy: usize) -> Playground {
+impl PoolFixture {
+    /// Each target in a separate domain.
+    pub(crate) fn new(count: usize, stripe: usize, redundancy: usize) -> PoolFixture {
         let domains: Vec<Option<&str>> = vec![None; count];
-        Playground::with_domains(&domains, stripe, redundancy)
+        PoolFixture::with_domains(&domains, stripe, redundancy)
     }
 
-    /// The same in memory, for tests that make many changes durable.
-    pub(crate) fn in_memory(count: usize, stripe: usize, redundancy: usize) -> Playground {
+    /// The same on tmpfs, for tests with many durable changes.
+    pub(crate) fn in_memory(count: usize, stripe: usize, redundancy: usize) -> PoolFixture {
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let domains: Vec<Option<&str>> = vec![None; count];
-        Playground::at(tempfile::tempdir_in(parent).unwrap(), &domains, stripe, redundancy)
+        PoolFixture::at(tempfile::tempdir_in(parent).unwrap(), &domains, stripe, redundancy)
     }
 
-    pub(crate) fn with_domains(domains: &[Option<&str>], stripe: usize, redundancy: usize) -> Playground {
-        Playground::at(tempfile::tempdir().unwrap(), domains, stripe, redundancy)
+    pub(crate) fn with_domains(domains: &[Option<&str>], stripe: usize, redundancy: usize) -> PoolFixture {
+        PoolFixture::at(tempfile::tempdir().unwrap(), domains, stripe, redundancy)
     }
 
-    fn at(dir: tempfile::TempDir, domains: &[Option<&str>], stripe: usize, redundancy: usize) -> Playground {
+    fn at(dir: tempfile::TempDir, domains: &[Option<&str>], stripe: usize, redundancy: usize) -> PoolFixture {
         let dir = Rc::new(dir);
         let target = |(at, domain): (usize, &Option<&str>)| NewTarget {
             path: dir.path().join(format!("d{}", at + 1)),
@@ -65,7 +65,7 @@ impl Playground {
         };
         let targets: Vec<NewTarget> = domains.iter().enumerate().map(target).collect();
         let pool = Pool::create("tank", &targets, stripe, BLOCK, redundancy, options()).unwrap();
-        Playground { pool, count: domains.len(), dir }
+        PoolFixture { pool, count: domains.len(), dir }
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -76,13 +76,13 @@ impl Playground {
         self.dir.path().join(format!("d{number}"))
     }
 
-    /// The disk is pulled out.
+    /// Removes the disk.
     pub(crate) fn lose(&self, number: usize) {
         fs::rename(self.target(number), self.dir.path().join(format!("away{number}"))).unwrap();
     }
 
-    /// It is put back as it was.
-    pub(crate) fn bring_back(&self, number: usize) {
+    /// Restores the disk unchanged.
+    pub(crate) fn restore_disk(&self, number: usize) {
         fs::rename(self.dir.path().join(format!("away{number}")), self.target(number)).unwrap();
     }
 
@@ -96,7 +96,7 @@ impl Playground {
         self.pool.get(path.as_bytes(), &mut content).map(|_| content)
     }
 
-    /// The pool as another process sees it that knows only this target.
+    /// The pool as seen by another process that knows only this target.
     pub(crate) fn reopened(&self, number: usize) -> Pool {
         Pool::open_at(&[self.target(number)], options()).unwrap()
     }
@@ -113,7 +113,7 @@ impl Playground {
         found
     }
 
-    /// Where the object of a column is.
+    /// Path of the object of a column.
     pub(crate) fn object(&self, path: &str, column: usize) -> PathBuf {
         let stub = self.pool.stub(path.as_bytes()).unwrap();
         let name = format!("{}.{column}", stub.id);
@@ -140,7 +140,7 @@ pub(crate) fn files_below(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// All names of a pool, directories with a slash behind them.
+/// All names of a pool, directories with a trailing slash.
 pub(crate) fn all_names(pool: &Pool, below: &[u8]) -> Vec<String> {
     let mut names = Vec::new();
     for (name, listed) in pool.list(below).unwrap() {

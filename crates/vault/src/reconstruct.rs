@@ -1,4 +1,4 @@
-//! Bytes that cannot be read where they should be, made again from the other columns and redundancy.
+//! Reconstruction of unreadable ranges of a file from the rest of their stripe.
 
 use crate::coder::Coders;
 use crate::examine::{ExamineError, Stripe, Subject};
@@ -6,43 +6,43 @@ use crate::storage::Storage;
 use crate::tree::Generation;
 use std::ops::Range;
 
-/// Why bytes cannot be made again.
+/// Why a range cannot be reconstructed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RescueError {
+pub(crate) enum ReconstructError {
     #[error("its redundancy is of another version")]
     Outdated,
-    #[error("too little is left of its stripe")]
+    #[error("too few blocks of its stripe are left")]
     TooLittle,
     #[error(transparent)]
     Examine(#[from] ExamineError),
 }
 
-/// Takes bytes that were made again.
-type Give<'a> = &'a mut dyn FnMut(Range<u64>, &[u8]) -> Result<(), RescueError>;
+/// Receives reconstructed bytes.
+type Sink<'a> = &'a mut dyn FnMut(Range<u64>, &[u8]) -> Result<(), ReconstructError>;
 
-/// Makes bytes of a file again and gives them away piece by piece. The file is at the first of `paths`, its redundancy at any of them.
-/// Each range lies within one block. `is_in` says whether redundancy of a version has bytes as they are now.
-pub(crate) fn rescue(
+/// Reconstructs ranges of a file and passes them to `sink`. The file is at the first of `paths`, its redundancy at any
+/// of them. Each range lies within one block. `is_unchanged_since` is true if redundancy of a version covers a range.
+pub(crate) fn reconstruct_ranges(
     storage: &dyn Storage,
     coders: &Coders,
     paths: &[Vec<u8>],
     ranges: &[Range<u64>],
-    is_in: impl Fn(&Generation, &Range<u64>) -> bool,
-    mut give: impl FnMut(Range<u64>, &[u8]) -> Result<(), RescueError>,
-) -> Result<(), RescueError> {
-    let mut failed = RescueError::Outdated;
+    is_unchanged_since: impl Fn(&Generation, &Range<u64>) -> bool,
+    mut sink: impl FnMut(Range<u64>, &[u8]) -> Result<(), ReconstructError>,
+) -> Result<(), ReconstructError> {
+    let mut failed = ReconstructError::Outdated;
     for path in paths {
         let subject = Subject::open(storage, coders, path);
         let fits = |subject: &Subject| {
             let generation = &subject.header.generation;
-            ranges.iter().all(|range| range.end <= generation.size && is_in(generation, range))
+            ranges.iter().all(|range| range.end <= generation.size && is_unchanged_since(generation, range))
         };
         match subject {
             Ok(mut subject) if fits(&subject) => {
                 if path != &paths[0] {
                     subject.content = Some(storage.open(&paths[0]).map_err(ExamineError::Read)?);
                 }
-                return rescue_from(&subject, ranges, &mut give);
+                return reconstruct_blocks(&subject, ranges, &mut sink);
             }
             Ok(_) => {}
             Err(error) => failed = error.into(),
@@ -51,7 +51,11 @@ pub(crate) fn rescue(
     Err(failed)
 }
 
-fn rescue_from(subject: &Subject, ranges: &[Range<u64>], give: Give<'_>) -> Result<(), RescueError> {
+fn reconstruct_blocks(
+    subject: &Subject,
+    ranges: &[Range<u64>],
+    sink: Sink<'_>,
+) -> Result<(), ReconstructError> {
     let cut = subject.cut();
     let mut stripe = Stripe::default();
     let mut loaded = None;
@@ -65,7 +69,7 @@ fn rescue_from(subject: &Subject, ranges: &[Range<u64>], give: Give<'_>) -> Resu
             stripe.read_records(subject, &run);
             stripe.examine(subject, &run, 0)?;
             if !stripe.restore(subject, block)? {
-                return Err(RescueError::TooLittle);
+                return Err(ReconstructError::TooLittle);
             }
             loaded = Some(first);
         }
@@ -73,10 +77,10 @@ fn rescue_from(subject: &Subject, ranges: &[Range<u64>], give: Give<'_>) -> Resu
             let cell = run.cell(0, column);
             cell.start <= range.start && range.end <= cell.end
         });
-        let Some(column) = column else { return Err(RescueError::Outdated) };
+        let Some(column) = column else { return Err(ReconstructError::Outdated) };
         let start = column * block + (range.start - run.cell(0, column).start) as usize;
         let bytes = (range.end - range.start) as usize;
-        give(range.clone(), &stripe.blocks[start..start + bytes])?;
+        sink(range.clone(), &stripe.blocks[start..start + bytes])?;
     }
     Ok(())
 }

@@ -1,33 +1,39 @@
-//! A Cauchy matrix by way of another one, whose rows lie better.
+//! Factorization of a Cauchy matrix through another one whose rows lie in a chosen set, such as a small coset.
 
 use super::{CauchyForm, Point};
 use crate::error::Error;
 use crate::field::Field;
 use crate::matrix::Matrix;
 
-/// The factors of a matrix: outputs = solve · (C · some inputs + the other inputs), C a Cauchy matrix.
+/// Factors of a matrix: outputs = solve · (C · some inputs + the other inputs), C a Cauchy matrix.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Detour {
+pub struct CosetFactorization {
     /// C.
     pub cauchy: CauchyForm,
-    /// For every column of C its input.
+    /// The input of every column of C.
     pub inputs: Vec<usize>,
-    /// For every row of C the input that is added to it as it is.
+    /// The input that is added unscaled to each row of C.
     pub added: Vec<Option<usize>>,
     /// One row per output, one column per row of C.
     pub solve: Matrix,
 }
 
 impl CauchyForm {
-    /// Goes by way of the rows and columns that `is_row` takes as rows, as many as this matrix has rows; `None` where there are more or fewer.
+    /// Factors the matrix so that the rows of C are the points that `is_row` selects. They must be as many as this
+    /// matrix has rows; otherwise `None`.
     ///
-    /// The rows that it does not take, u of them, change sides with the u columns that it takes. Then the values of these columns are known, and
-    /// those of these rows are unknown inputs: what C makes of the other inputs, plus what is known, is what the unknown ones add to it. So
-    /// these sums determine all outputs, and a known value enters nowhere else: the columns of the second factor are those of the whole matrix.
+    /// The u rows that are not selected change sides with the u selected columns. The values of these columns are
+    /// known, and those of these rows are unknown inputs: C applied to the other inputs, plus the known values, equals
+    /// the contribution of the unknown inputs. So these sums determine all outputs, and a known value enters nowhere
+    /// else: the columns of the second factor are those of the whole matrix.
     ///
     /// # Errors
-    /// Those of [`exchange`](CauchyForm::exchange).
-    pub fn detour(&self, field: Field, is_row: impl Fn(u64) -> bool) -> Result<Option<Detour>, Error> {
+    /// As [`exchange`](CauchyForm::exchange).
+    pub fn factor_by_coset(
+        &self,
+        field: Field,
+        is_row: impl Fn(u64) -> bool,
+    ) -> Result<Option<CosetFactorization>, Error> {
         let split = |points: &[Point]| {
             (0..points.len()).partition::<Vec<usize>, _>(|&place| is_row(points[place].at))
         };
@@ -45,7 +51,7 @@ impl CauchyForm {
             if row < known.len() { of_known.at(output, row) } else { own() }
         })?;
         let added = known.into_iter().map(Some).chain(stay.iter().map(|_| None)).collect();
-        Ok(Some(Detour { cauchy, inputs, added, solve }))
+        Ok(Some(CosetFactorization { cauchy, inputs, added, solve }))
     }
 }
 
@@ -55,14 +61,14 @@ mod tests {
     use proptest::prelude::*;
 
     /// The factors multiplied out.
-    fn product(detour: &Detour, field: Field, columns: usize) -> Matrix {
-        let c = detour.cauchy.matrix(field).unwrap();
-        Matrix::from_fn(field, detour.solve.rows(), columns, |output, input| {
+    fn product(factorization: &CosetFactorization, field: Field, columns: usize) -> Matrix {
+        let c = factorization.cauchy.matrix(field).unwrap();
+        Matrix::from_fn(field, factorization.solve.rows(), columns, |output, input| {
             (0..c.rows()).fold(0, |sum, row| {
-                let column = detour.inputs.iter().position(|&of| of == input);
-                let added = u64::from(detour.added[row] == Some(input));
+                let column = factorization.inputs.iter().position(|&of| of == input);
+                let added = u64::from(factorization.added[row] == Some(input));
                 let entry = column.map_or(0, |column| c.at(row, column)) ^ added;
-                sum ^ field.mul(detour.solve.at(output, row), entry)
+                sum ^ field.mul(factorization.solve.at(output, row), entry)
             })
         })
         .unwrap()
@@ -70,7 +76,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_detour_leads_to_the_same_matrix(
+        fn every_factorization_multiplies_out_to_the_matrix(
             at in Just((0..256u64).collect::<Vec<_>>()).prop_shuffle(),
             scales in proptest::collection::vec(1..256u64, 24),
             (m, k) in (1..8usize, 1..16usize),
@@ -82,10 +88,10 @@ mod tests {
             let form = CauchyForm { rows: points[..m].to_vec(), columns: points[m..].to_vec() };
             let turned = turned.min(m).min(k);
             let rows: Vec<u64> = points[turned..m + turned].iter().map(|point| point.at).collect();
-            let detour = form.detour(field, |at| rows.contains(&at)).unwrap().unwrap();
-            prop_assert_eq!(detour.cauchy.columns.len(), k - turned);
-            prop_assert_eq!(product(&detour, field, k), form.matrix(field).unwrap());
-            prop_assert_eq!(form.detour(field, |_| true).unwrap(), None);
+            let factorization = form.factor_by_coset(field, |at| rows.contains(&at)).unwrap().unwrap();
+            prop_assert_eq!(factorization.cauchy.columns.len(), k - turned);
+            prop_assert_eq!(product(&factorization, field, k), form.matrix(field).unwrap());
+            prop_assert_eq!(form.factor_by_coset(field, |_| true).unwrap(), None);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! A pool with a vault, and a reference copy of every file.
+//! Fixture: a pool with a vault, and a reference copy of every file.
 
 pub(crate) use super::seed::Seed;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{DegradedReader, Report as Read, copy_out};
 use gabion_vault::format::Metadata;
-use gabion_vault::pool_rebuild::survey::{Overview, Standing, overview};
-use gabion_vault::pool_rebuild::{Options as Rebuild, RebuildError, Report, rebuild};
+use gabion_vault::pool_rebuild::survey::{FileHealth, PoolOverview, overview};
+use gabion_vault::pool_rebuild::{RebuildError, RebuildOptions, RebuildReport, rebuild};
 use gabion_vault::protect;
 use gabion_vault::run::RunContext;
 use gabion_vault::scrub::{self, Selection, scrub};
@@ -27,8 +27,8 @@ pub(crate) fn options() -> Options {
     Options { clock: Clock::System, deadline: gabion_testkit::PATIENCE }
 }
 
-/// Targets d1, d2, … in one directory, the pool they make, and its vault.
-pub(crate) struct Ground {
+/// Targets d1, d2, … in one directory, the pool on them, and its vault.
+pub(crate) struct Fixture {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) pool: Pool,
     pub(crate) vault: Vault,
@@ -36,10 +36,10 @@ pub(crate) struct Ground {
     pub(crate) files: BTreeMap<String, Vec<u8>>,
 }
 
-impl Ground {
-    pub(crate) fn new(domains: &[Option<&str>], stripe: usize, redundancy: usize) -> Ground {
+impl Fixture {
+    pub(crate) fn new(domains: &[Option<&str>], stripe: usize, redundancy: usize) -> Fixture {
         let dir = tempfile::tempdir().unwrap();
-        Ground::within(dir, domains, stripe, redundancy)
+        Fixture::within(dir, domains, stripe, redundancy)
     }
 
     pub(crate) fn within(
@@ -47,7 +47,7 @@ impl Ground {
         domains: &[Option<&str>],
         stripe: usize,
         redundancy: usize,
-    ) -> Ground {
+    ) -> Fixture {
         let target = |(at, domain): (usize, &Option<&str>)| NewTarget {
             path: dir.path().join(format!("d{}", at + 1)),
             domain: domain.map(str::to_owned),
@@ -55,20 +55,20 @@ impl Ground {
         let targets: Vec<NewTarget> = domains.iter().enumerate().map(target).collect();
         let pool = Pool::create("tank", &targets, stripe, BLOCK, redundancy, options()).unwrap();
         let vault = Vault::create(&Location::of_pool(&pool).unwrap(), None, Clock::System).unwrap();
-        Ground { dir, pool, vault, count: domains.len(), files: BTreeMap::new() }
+        Fixture { dir, pool, vault, count: domains.len(), files: BTreeMap::new() }
     }
 
     /// Eight targets, 3 + 2, and files of many sizes.
-    pub(crate) fn filled(seed: u64) -> Ground {
-        let mut ground = Ground::new(&[None; 8], 3, 2);
-        ground.fill(seed);
-        ground
+    pub(crate) fn filled(seed: u64) -> Fixture {
+        let mut fixture = Fixture::new(&[None; 8], 3, 2);
+        fixture.fill(seed);
+        fixture
     }
 
     pub(crate) fn fill(&mut self, seed: u64) {
         let mut chance = Seed(seed);
         let sizes = [0, 1, 63, 4096, 5000, 12_288, 12_289, 40_000, 100_000, 300_001];
-        // Where columns go follows from the ids of files, which are random: with so many files every target gets some.
+        // Placement depends on random file ids; with this many files every target gets some.
         for (number, size) in sizes.into_iter().chain([12_289; 6]).enumerate() {
             self.put(&format!("dir{}/file {number}", number % 2), &chance.bytes(size));
         }
@@ -85,18 +85,18 @@ impl Ground {
         self.dir.path().join(format!("d{number}"))
     }
 
-    /// The disk is pulled out.
+    /// Removes the disk.
     pub(crate) fn lose(&mut self, number: usize) {
         fs::rename(self.target(number), self.dir.path().join(format!("away{number}"))).unwrap();
         self.open();
     }
 
-    pub(crate) fn bring_back(&mut self, number: usize) {
+    pub(crate) fn restore_disk(&mut self, number: usize) {
         fs::rename(self.dir.path().join(format!("away{number}")), self.target(number)).unwrap();
         self.open();
     }
 
-    /// As the next process does.
+    /// Opens the pool as the next process does.
     pub(crate) fn open(&mut self) {
         let is_there = |path: &PathBuf| path.join("pool.toml").exists();
         let there = (1..=self.count).map(|number| self.target(number)).find(is_there).unwrap();
@@ -114,18 +114,18 @@ impl Ground {
         &self,
         targets: &[&str],
         agreed: Option<String>,
-    ) -> Result<Report, RebuildError> {
+    ) -> Result<RebuildReport, RebuildError> {
         let _lock = self.vault.lock("test").unwrap();
         let targets = targets.iter().map(ToString::to_string).collect();
-        rebuild(&self.vault, &Rebuild { targets, agreed }, QUIET)
+        rebuild(&self.vault, &RebuildOptions { targets, agreed }, QUIET)
     }
 
-    pub(crate) fn rebuild(&self) -> Report {
+    pub(crate) fn rebuild(&self) -> RebuildReport {
         self.try_rebuild(&[], None).unwrap()
     }
 
-    /// Rebuilds, and expects that nothing is left undone.
-    pub(crate) fn rebuild_all(&self, told: &str) -> Report {
+    /// Rebuilds, and expects a complete result.
+    pub(crate) fn rebuild_all(&self, told: &str) -> RebuildReport {
         let report = self.rebuild();
         assert!(report.is_whole(), "{told}: {report:?}");
         report
@@ -140,11 +140,11 @@ impl Ground {
         status(&self.vault, b"", true, 1000, QUIET).unwrap()
     }
 
-    pub(crate) fn overview(&self) -> Overview {
+    pub(crate) fn overview(&self) -> PoolOverview {
         overview(&self.pool, &Coders::new().unwrap(), 1000).unwrap()
     }
 
-    /// What anybody who asks for a file gets, with what that took.
+    /// Content as a reader gets it, with the reads that it took.
     pub(crate) fn read(&self, name: &str) -> (Option<Vec<u8>>, Read) {
         let coders = Coders::new().unwrap();
         let reader = DegradedReader::open(&self.pool, &coders, name.as_bytes()).unwrap();
@@ -160,7 +160,8 @@ impl Ground {
         }
     }
 
-    /// Every file is right without the help of redundancy, whole, and its columns lie apart on targets that answer.
+    /// Every file is readable without redundancy, healthy, and has its columns in separate domains on reachable
+    /// targets.
     pub(crate) fn assert_whole(&self, told: &str) {
         for (name, content) in &self.files {
             let mut plain = Vec::new();
@@ -180,7 +181,7 @@ impl Ground {
         assert_eq!((again.removed, again.swept), (0, 0), "{told}: {again:?}");
     }
 
-    /// Data and redundancy of a file are in different domains, all of them.
+    /// Data and redundancy columns of a file are all in separate domains.
     pub(crate) fn assert_apart(&self, told: &str) {
         let config = self.pool.config();
         let domain = |name: &str| {
@@ -205,7 +206,7 @@ impl Ground {
         all.filter(|(_, path)| path.exists()).collect()
     }
 
-    /// Redundancy files on all targets that answer.
+    /// Redundancy files on all reachable targets.
     pub(crate) fn redundancy_files(&self) -> usize {
         let of = |number: usize| ["parity", "redundancy"].map(|top| self.target(number).join(top));
         let tops = (1..=self.count).flat_map(of).filter(|top| top.exists());
@@ -218,14 +219,14 @@ impl Ground {
         self.dir.path().join(&stub.targets[column]).join("objects").join(&object[..2]).join(object)
     }
 
-    /// Targets that have bytes of a file.
+    /// Targets with bytes of a file.
     pub(crate) fn data(&self, name: &str) -> Vec<String> {
         let stub = self.pool.stub(name.as_bytes()).unwrap();
         let has_bytes = |column: &usize| stub.object_bytes(*column, stub.size) > 0;
         (0..stub.targets.len()).filter(has_bytes).map(|column| stub.targets[column].clone()).collect()
     }
 
-    /// Files that have something on a target, by where their parts are now.
+    /// Files with columns on a target.
     pub(crate) fn on(&self, number: usize) -> BTreeSet<String> {
         let touched = |name: &&String| {
             self.data(name).contains(&format!("d{number}"))
@@ -234,7 +235,7 @@ impl Ground {
         self.files.keys().filter(touched).cloned().collect()
     }
 
-    /// Files that cannot be brought back without these targets, by where their parts are now.
+    /// Files that cannot be restored without these targets.
     pub(crate) fn beyond(&self, lost: &[usize]) -> BTreeSet<String> {
         let gone = |name: &str| lost.iter().any(|number| format!("d{number}") == name);
         let beyond = |name: &&String| {
@@ -245,10 +246,10 @@ impl Ground {
         self.files.keys().filter(beyond).cloned().collect()
     }
 
-    /// Names of files in a standing, as an overview has them.
-    pub(crate) fn named(&self, wanted: Standing) -> BTreeSet<String> {
+    /// Names of files with the given health, by the overview.
+    pub(crate) fn named(&self, wanted: FileHealth) -> BTreeSet<String> {
         let found = self.overview().named;
-        let of = found.into_iter().filter(|(_, standing, _)| *standing == wanted);
+        let of = found.into_iter().filter(|(_, health, _)| *health == wanted);
         of.map(|(path, ..)| String::from_utf8(path).unwrap()).collect()
     }
 }
@@ -267,7 +268,7 @@ pub(crate) fn files_below(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Inverts one byte of a file and puts its time back: rot.
+/// Inverts one byte of a file and restores its mtime: bit rot.
 pub(crate) fn rot(path: &Path, offset: u64) {
     let file = fs::File::options().read(true).write(true).open(path).unwrap();
     let modified = file.metadata().unwrap().modified().unwrap();
@@ -277,7 +278,7 @@ pub(crate) fn rot(path: &Path, offset: u64) {
     file.set_modified(modified).unwrap();
 }
 
-impl Ground {
+impl Fixture {
     /// Repairs a file in place.
     pub(crate) fn repair(&self, name: &str) {
         let _lock = self.vault.lock("test").unwrap();

@@ -1,7 +1,7 @@
-//! Multiplication by a constant, seen as what the hardware sees: a GF(2)-linear map on bytes.
+//! Byte maps: multiplication by a constant as GF(2)-linear maps on bytes, in the forms that instructions take.
 //!
-//! A symbol of B bytes times a constant is B x B maps from byte to byte. Vector kernels know nothing
-//! of fields: they apply such maps, by nibble tables or by `gf2p8affineqb`.
+//! A product of a symbol of B bytes with a constant is B x B maps from byte to byte. Vector kernels are independent of
+//! fields: they apply such maps, by nibble tables or by `gf2p8affineqb`.
 
 use crate::field::Field;
 use crate::field::reference::times_x;
@@ -18,7 +18,7 @@ impl LinearMap {
     /// The map on symbols of `bytes` bytes whose image of a single bit is `image(bit)`.
     ///
     /// # Panics
-    /// Where that is no power of two up to 8.
+    /// If `bytes` is not 1, 2, 4 or 8.
     pub fn new(bytes: usize, image: impl Fn(u64) -> u64) -> LinearMap {
         assert!(matches!(bytes, 1 | 2 | 4 | 8), "a symbol has 1, 2, 4 or 8 bytes, not {bytes}");
         LinearMap { images: (0..8 * bytes).map(|bit| image(1 << bit)).collect() }
@@ -27,7 +27,7 @@ impl LinearMap {
     /// Multiplication by `constant` in the words layout of `field`.
     pub(crate) fn multiplication(field: Field, constant: u64) -> LinearMap {
         let bytes = field.word_bytes().expect("a words layout was checked by the plan");
-        // The image of each bit of a symbol is x times the one before. With w = 4 there are two symbols in the byte.
+        // The image of each bit is x times the previous one. With w = 4 a byte holds two symbols.
         let (w, mut product) = (field.w() as usize, constant);
         let image = |bit: usize| {
             let image = if bit.is_multiple_of(w) { constant } else { times_x(field, product) };
@@ -48,7 +48,7 @@ impl LinearMap {
         bits.fold(0, |sum, (_, image)| sum ^ image)
     }
 
-    /// All its parts from byte to byte, in the form `M`: input byte by input byte.
+    /// All byte maps of the map, in the form `M`, input byte by input byte.
     pub(crate) fn prepare<M: MapForm>(&self) -> impl Iterator<Item = M> {
         let bytes = self.bytes();
         (0..bytes * bytes).map(move |i| M::prepare(self.byte_map(i % bytes, i / bytes)))
@@ -83,7 +83,7 @@ impl ByteMap {
     }
 }
 
-/// A byte map in the form that some instruction takes.
+/// A byte map in the form that an instruction takes.
 pub(crate) trait MapForm: Copy + Send + Sync + 'static {
     /// Brings a map into this form.
     fn prepare(map: ByteMap) -> Self;
@@ -91,8 +91,8 @@ pub(crate) trait MapForm: Copy + Send + Sync + 'static {
     /// The map whose images are the sums of those of two.
     fn sum(self, other: Self) -> Self;
 
-    /// Multiplication by every constant of GF(2^8), prepared once per process: plans of the most used
-    /// field are compiled by copying.
+    /// Multiplication by every constant of GF(2^8), prepared once per process: plans over the most used field are
+    /// compiled by copying.
     fn gf8_products() -> &'static [Self; 256];
 }
 
@@ -130,7 +130,7 @@ impl MapForm for BitImages {
     }
 }
 
-/// A byte map as two look-ups in 16 bytes each.
+/// A byte map as two lookup tables of 16 bytes.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(32))]
 pub(crate) struct NibbleTables {
@@ -159,8 +159,7 @@ impl MapForm for NibbleTables {
     }
 }
 
-/// A byte map as the operand of `gf2p8affineqb`: byte 7 - i selects the input bits that make output
-/// bit i.
+/// A byte map as the operand of `gf2p8affineqb`: byte 7 - i selects the input bits of output bit i.
 #[cfg(target_arch = "x86_64")]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AffineMatrix(pub(crate) u64);
@@ -168,7 +167,7 @@ pub(crate) struct AffineMatrix(pub(crate) u64);
 #[cfg(target_arch = "x86_64")]
 impl MapForm for AffineMatrix {
     fn prepare(map: ByteMap) -> AffineMatrix {
-        // 8 x 8 bits transposed: bits, pairs and fours change places with those across the diagonal.
+        // Transposition of 8 x 8 bits in three steps: blocks of 1, 2 and 4 bits are swapped across the diagonal.
         let mut matrix = u64::from_le_bytes(map.0);
         for (distance, mask) in [(7, 0x00aa_00aa_00aa_00aa), (14, 0x0000_cccc_0000_cccc), (28, 0xf0f0_f0f0)] {
             let across = (matrix ^ matrix >> distance) & mask;

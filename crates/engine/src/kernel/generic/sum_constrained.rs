@@ -1,36 +1,39 @@
-//! Two outputs that add up to the sum of all inputs: products for the first, additions alone for the second.
+//! Two outputs whose sum is the sum of all inputs: the first needs products, the second only additions.
 //!
-//! Every `subspace` code with two redundancy blocks has such repairs. Its rows have x + 1 and x in the column of the point x, so the
-//! sum of all k + 2 blocks is zero, and whatever two of them are lost, their sum is that of the others. Byte maps have one port, sums
-//! have two, and half of the maps are gone.
+//! Repairs of `subspace` codes with two redundancy blocks have this form. The rows have x + 1 and x in the column of
+//! the point x, so the sum of all k + 2 blocks is zero, and the sum of any two lost blocks is the sum of the others.
+//! Byte maps use one execution port, sums two, and half of the maps are saved.
 
 use super::Buffers;
-use super::planes::{ask_for_output, load_partial, store_partial};
+use super::planes::{load_partial, prefetch_output, store_partial};
+use crate::bytemap::MapForm as _;
 use crate::kernel::Tuning;
-use crate::kernel::linear::MapForm as _;
 use crate::kernel::vector::Vector;
 
 /// The first of two rows of a matrix over GF(2^8) that differ by 1 in every column.
 #[derive(Clone, Copy)]
-pub(in crate::kernel) struct Balanced<'a>(&'a [u8]);
+pub(in crate::kernel) struct SumConstrained<'a>(&'a [u8]);
 
-impl<'a> Balanced<'a> {
-    /// None where the matrix, row by row, is not of this kind.
-    pub(in crate::kernel) fn new(coefficients: &'a [u8], columns: usize) -> Option<Balanced<'a>> {
+impl<'a> SumConstrained<'a> {
+    /// `None` if the matrix, given row by row, does not have this form.
+    pub(in crate::kernel) fn new(coefficients: &'a [u8], columns: usize) -> Option<SumConstrained<'a>> {
         let (first, second) = coefficients.split_at_checked(columns)?;
         let differ_by_one = first.iter().zip(second).all(|(a, b)| a ^ b == 1);
-        (columns > 0 && second.len() == columns && differ_by_one).then_some(Balanced(first))
+        (columns > 0 && second.len() == columns && differ_by_one).then_some(SumConstrained(first))
     }
 }
 
 #[inline(always)]
-pub(super) unsafe fn run<V: Vector>(Balanced(coefficients): Balanced<'_>, buffers: Buffers<'_, '_>) {
-    let Buffers { inputs, outputs, len, whole, add } = buffers;
+pub(super) unsafe fn run<V: Vector>(
+    SumConstrained(coefficients): SumConstrained<'_>,
+    buffers: Buffers<'_, '_>,
+) {
+    let Buffers { inputs, outputs, len, total_len, add } = buffers;
     let [first, second] = outputs else { panic!("two outputs, not {}", outputs.len()) };
     assert!(!add && coefficients.len() == inputs.len());
     let outputs = [first.as_mut_ptr(), second.as_mut_ptr()];
-    let asks = Tuning::of_machine().asks_for_outputs(inputs.len(), outputs.len(), whole);
-    let pass = Pass { products: V::Map::gf8_products(), coefficients, inputs, outputs, asks };
+    let prefetch_outputs = Tuning::of_machine().prefetches_outputs(inputs.len(), outputs.len(), total_len);
+    let pass = Pass { products: V::Map::gf8_products(), coefficients, inputs, outputs, prefetch_outputs };
     // SAFETY: every buffer has `len` bytes by the contract of `Work`.
     unsafe {
         match V::UNROLL {
@@ -47,20 +50,20 @@ struct Pass<'a, M> {
     coefficients: &'a [u8],
     inputs: &'a [&'a [u8]],
     outputs: [*mut u8; 2],
-    /// Whether outputs are asked for ahead.
-    asks: bool,
+    /// True if outputs are prefetched.
+    prefetch_outputs: bool,
 }
 
-/// U registers of every block at a time, then single ones, then what is left.
+/// U registers of every block at a time, then single registers, then the partial one.
 #[inline(always)]
 unsafe fn all_steps<V: Vector, const U: usize>(pass: &Pass<'_, V::Map>, len: usize) {
     let mut at = 0;
     // SAFETY: each step reads and writes [at, at + what it is given), and that is <= len.
     unsafe {
         while len - at >= U * V::BYTES {
-            if pass.asks {
+            if pass.prefetch_outputs {
                 for output in pass.outputs {
-                    ask_for_output::<V, U>(output.wrapping_add(at));
+                    prefetch_output::<V, U>(output.wrapping_add(at));
                 }
             }
             step::<V, U>(pass, at, U * V::BYTES);
@@ -76,8 +79,8 @@ unsafe fn all_steps<V: Vector, const U: usize>(pass: &Pass<'_, V::Map>, len: usi
     }
 }
 
-/// `len` bytes of every block from `at` on: U registers, or less than one. Inputs in pairs: where one instruction adds three
-/// registers, it adds both.
+/// `len` bytes of every block from `at` on: U registers, or less than one. Inputs are processed in pairs: an
+/// instruction that adds three registers adds both products.
 #[inline(always)]
 unsafe fn step<V: Vector, const U: usize>(pass: &Pass<'_, V::Map>, at: usize, len: usize) {
     // SAFETY: at + len is within every buffer by contract.
@@ -134,25 +137,25 @@ unsafe fn read<V: Vector, const U: usize>(from: *const u8, len: usize) -> [V; U]
 
 #[cfg(test)]
 mod tests {
-    use super::Balanced;
-    use crate::conformance::Random;
+    use super::SumConstrained;
+    use crate::conformance::TestRng;
     use crate::field::Field;
-    use crate::kernel::{Product, rows};
+    use crate::kernel::{Product, kernel_sets};
 
     #[test]
-    fn two_rows_that_differ_by_one_are_told_from_others() {
-        assert!(Balanced::new(&[3, 2, 5, 2, 3, 4], 3).is_some());
-        assert!(Balanced::new(&[3, 2, 5, 2, 3, 5], 3).is_none(), "5 and 5");
-        assert!(Balanced::new(&[3, 2, 5, 2], 1).is_none(), "four rows");
-        assert!(Balanced::new(&[3, 2, 5], 2).is_none(), "a row and a half");
-        assert!(Balanced::new(&[3], 2).is_none() && Balanced::new(&[], 0).is_none());
+    fn two_rows_that_differ_by_one_are_recognised() {
+        assert!(SumConstrained::new(&[3, 2, 5, 2, 3, 4], 3).is_some());
+        assert!(SumConstrained::new(&[3, 2, 5, 2, 3, 5], 3).is_none(), "5 and 5");
+        assert!(SumConstrained::new(&[3, 2, 5, 2], 1).is_none(), "four rows");
+        assert!(SumConstrained::new(&[3, 2, 5], 2).is_none(), "a row and a half");
+        assert!(SumConstrained::new(&[3], 2).is_none() && SumConstrained::new(&[], 0).is_none());
     }
 
-    /// Symbol by symbol, on every row of kernels, with whole registers and without.
+    /// Symbol by symbol, on every kernel set, with whole and partial registers.
     #[test]
-    fn both_outputs_are_what_the_matrix_says() {
-        let mut random = Random(0x6261_6c61);
-        for row in rows().iter().filter(|row| row.supported()) {
+    fn both_outputs_match_the_matrix() {
+        let mut random = TestRng(0x6261_6c61);
+        for row in kernel_sets().iter().filter(|row| row.supported()) {
             for (inputs, len) in [(1, 1), (2, 64), (3, 63), (4, 4096), (5, 700), (8, 256), (9, 1025), (2, 0)]
             {
                 let mut blocks = vec![vec![0; len]; inputs];
@@ -161,7 +164,7 @@ mod tests {
                 random.fill(&mut matrix);
                 matrix.extend_from_within(..);
                 matrix[inputs..].iter_mut().for_each(|coefficient| *coefficient ^= 1);
-                assert!(Balanced::new(&matrix, inputs).is_some());
+                assert!(SumConstrained::new(&matrix, inputs).is_some());
                 let wanted = |row: usize, at: usize| {
                     let terms = matrix[row * inputs..][..inputs].iter().zip(&blocks);
                     let product = |(&c, block): (&u8, &Vec<u8>)| Field::GF8.mul(c.into(), block[at].into());

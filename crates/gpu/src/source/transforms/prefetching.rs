@@ -1,40 +1,41 @@
-//! Inputs are brought into the device's cache before they are loaded: few threads fit beside so many sums, too few to wait for memory as
-//! long as that takes.
+//! Prefetching: inputs are prefetched into the L2 cache, because the registers of so many sums leave too few threads to
+//! hide memory latency.
 //!
-//! All threads of a block ask together for four inputs, each for a line of one of their rows. Where a thread's line is waits in shared memory, as all registers
-//! are taken, for every distance that four inputs in turn have from each other.
+//! All threads of a block together prefetch four inputs, each thread a line of one of their rows. The offset of a
+//! thread's line is kept in shared memory, since all registers are in use, for every distance between four consecutive
+//! inputs.
 
 use super::{THREADS, Transformed};
 use crate::shape::Shape;
 use crate::source::Dialect;
 use crate::source::text::line;
 
-/// From as many inputs on it pays.
+/// Minimum inputs for which prefetching pays.
 const MANY_INPUTS: usize = 64;
 
-/// Inputs that are asked for at once.
+/// Inputs that are prefetched at once.
 pub(super) const AT_ONCE: usize = 4;
 
-/// How often inputs of a later tile are asked for at most.
+/// Maximum prefetches of inputs of a later tile.
 const LATER: usize = 2;
 
-/// Bytes of a line of the device's cache, and how many of them a row of a block of threads has.
+/// Bytes of a cache line of the device, and lines per row of a block of threads.
 const LINE: usize = 128;
 const LINES: usize = THREADS * 4 / LINE;
 
-/// Blocks of threads that are on a multiprocessor at once, by their registers.
+/// Resident blocks per multiprocessor, by their registers.
 const BLOCKS: usize = 4;
 
-/// The lines of four inputs from the first on, some apart, one line for each thread.
+/// The lines of four inputs at a constant distance, one line per thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lines {
-    /// From input to input.
+    /// Distance of inputs.
     step: usize,
-    /// Of the tile that a block of threads works on once all that are there now are done.
+    /// True for the tile that follows the resident ones.
     later: bool,
 }
 
-/// What all of a few inputs are apart; 1 where they differ in that.
+/// The common distance of a few inputs; 1 if distances differ.
 fn step(inputs: &[usize]) -> usize {
     let apart = |pair: &[usize]| pair[1].checked_sub(pair[0]);
     let first = inputs.windows(2).next().and_then(apart);
@@ -42,17 +43,17 @@ fn step(inputs: &[usize]) -> usize {
 }
 
 impl Transformed<'_> {
-    /// Words of a packet, where inputs are asked for. Threads side by side have words side by side only in packets that are long enough.
-    fn asks_ahead(&self) -> Option<usize> {
+    /// Words of a packet, if inputs are prefetched. Adjacent threads have adjacent words only in long enough packets.
+    fn prefetched_words(&self) -> Option<usize> {
         let Shape { inputs, packet_words, w, .. } = *self.writer.shape;
         let lines_at_once = AT_ONCE * w * LINES == THREADS;
         let asks = self.writer.dialect == Dialect::Cuda && inputs >= MANY_INPUTS && lines_at_once;
         packet_words.filter(|words| asks && words.is_multiple_of(THREADS))
     }
 
-    /// Which lines are this thread's to ask for. Past the end, the first tile does no harm.
-    pub(super) fn prepare_to_ask(&mut self) {
-        let Some(words) = self.asks_ahead() else { return };
+    /// Computes the lines that this thread prefetches. Past the end it uses the first tile, which is harmless.
+    pub(super) fn prepare_prefetch(&mut self) {
+        let Some(words) = self.prefetched_words() else { return };
         let all = || self.order.chunks(AT_ONCE).map(step);
         let later = all().take(LATER).map(|step| Lines { step, later: true });
         for lines in later.chain(all().skip(1).map(|step| Lines { step, later: false })) {
@@ -78,14 +79,14 @@ impl Transformed<'_> {
         }
     }
 
-    /// Brings the [`AT_ONCE`] inputs that are loaded after as many others into the device's cache, of this tile or of the later one.
-    pub(super) fn ask_for(&mut self, after: usize, later: bool) {
+    /// Prefetches the [`AT_ONCE`] inputs that are loaded after as many others, of this tile or of the later one.
+    pub(super) fn prefetch(&mut self, after: usize, later: bool) {
         let inputs: Vec<usize> = self.order.iter().skip(after).take(AT_ONCE).copied().collect();
         let step = step(&inputs);
         let Some(place) = self.lines.iter().position(|lines| *lines == Lines { step, later }) else { return };
         let Some((last, others)) = inputs.split_last() else { return };
         let per_input = self.writer.shape.w * LINES;
-        // How far a thread's input lies from that of its line.
+        // Distance of a thread's input from that of its line.
         let distance = |of_four: usize, input: usize| input as i64 - (of_four * step) as i64;
         let rest = distance(others.len(), *last);
         let mut chosen = String::new();
@@ -98,7 +99,7 @@ impl Transformed<'_> {
         let guard =
             if whole { String::new() } else { format!("if (LOCAL_X < {}u) ", inputs.len() * per_input) };
         let line = format!("*(volatile u64*)(lines + {}u + LOCAL_X)", place * THREADS);
-        line!(self.writer.text, "{guard}ASK_FOR({line} + (u64)({chosen}{rest}) * in_stride);");
+        line!(self.writer.text, "{guard}PREFETCH({line} + (u64)({chosen}{rest}) * in_stride);");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Bytes that look random and are the same everywhere and always.
 
-use gabion_engine::conformance::Random;
+use gabion_engine::conformance::TestRng;
 
 /// Fills `out` with a stream that depends only on `name`.
 ///
@@ -10,7 +10,7 @@ pub(crate) fn fill(name: &str, out: &mut [u8]) {
     let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
-    Random(seed).fill(out);
+    TestRng(seed).fill(out);
 }
 
 #[cfg(test)]
