@@ -26,13 +26,13 @@ mod pseudo_random;
 mod vectors;
 
 use clap::Parser;
-use gabion::exit::{Outcome, told};
+use gabion::exit::{Outcome, error_message};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let result = commands::Cli::parse().run();
     if let Err(error) = &result {
-        errln!("gabion-bench: {}", told(error));
+        errln!("gabion-bench: {}", error_message(error));
     }
     output::finish(Outcome::of(result)).into()
 }

@@ -1,7 +1,7 @@
 //! Results of the benches that run the `gabion` program on real files: options, table, JSON lines and records.
 
 use anyhow::Context;
-use gabion::exit::{Outcome, told};
+use gabion::exit::{Outcome, error_message};
 use gabion_engine::kernel::Backend;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -115,7 +115,7 @@ impl BenchOptions {
                 }
                 Err(error) => {
                     failed = true;
-                    errln!("gabion-bench: {case}: {}", told(&error));
+                    errln!("gabion-bench: {case}: {}", error_message(&error));
                 }
             }
         }

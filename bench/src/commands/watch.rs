@@ -12,7 +12,7 @@ use super::figures::{BenchOptions, Line, shortest};
 use super::files::{fill, sync};
 use super::mounted::{Mounted, run};
 use anyhow::{Context, Result, bail, ensure};
-use gabion::exit::{Outcome, told};
+use gabion::exit::{Outcome, error_message};
 use gabion_vault::world::Stopwatch;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -183,7 +183,11 @@ impl Disk {
             disks[0].mount_new()?.unmount()?;
             Ok(disks)
         };
-        make().inspect_err(|error| errln!("gabion-bench: no file systems of their own: {}", told(error))).ok()
+        make()
+            .inspect_err(|error| {
+                errln!("gabion-bench: no file systems of their own: {}", error_message(error))
+            })
+            .ok()
     }
 
     /// With space for the repository of the watch.

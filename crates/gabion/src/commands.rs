@@ -31,42 +31,42 @@ enum Command {
     Protect(vault::protect::Args),
     /// Watch a directory and protect what changes in it
     Watch(vault::watch::Args),
-    /// Show how well files are protected: wanted beside actual redundancy, exposure, damage by name
+    /// Show how well files are protected: configured and actual redundancy, pending changes, damaged files
     Status(vault::status::Args),
     /// List what changed since the last protect
     Diff(vault::diff::Args),
-    /// Read everything and find damage
+    /// Verify data and redundancy, and report damage
     Scrub(vault::scrub::Args),
-    /// Bring damaged files back to what was protected
+    /// Restore damaged files to their protected content
     Repair(vault::repair::Args),
-    /// Check a policy, or explain what it gives a file
+    /// Check a policy, or explain which rule applies to a file
     Policy(vault::policy::Args),
-    /// Show what the loss of targets would mean
+    /// Show which files the loss of targets would affect
     Whatif(vault::whatif::Args),
-    /// Release a change-set that protect held
+    /// Approve a held change-set, or the change of a write-once file
     Approve(vault::approve::Args),
-    /// Make the catalogue anew
+    /// Rebuild the catalogue from the redundancy files
     Catalogue(vault::catalogue::Args),
-    /// Work off pending changes beside other workers
+    /// Protect pending changes, in parallel with other workers
     Work(vault::work::Args),
-    /// Show a directory at another place, and protect what is written through it
+    /// Mount a directory or pool, and protect what is written through the mount
     Mount(mount::Args),
-    /// Keep many directories and pools protected, scrubbed and rebuilt, in one process
+    /// Protect, scrub and rebuild many directories and pools from one process
     Daemon(daemon::Args),
-    /// Stripe files over disks, so that losing some loses nothing that is protected
+    /// Stripe files over several disks, and survive the loss of some of them
     Pool(pool::Args),
-    /// Split a file into shards, any k of which bring it back
+    /// Split a file into shards, any k of which restore it
     Shard(shard::Args),
-    /// How long codes, or the files of a pool, keep data: mean time to loss, chance per year, nines
+    /// Forecast the durability of codes or of a pool: mean time to data loss, probability per year, nines
     Forecast(Box<forecast::Args>),
-    /// Show this machine and what the engine makes of it
+    /// Show this machine and the kernel that the engine chose
     Info(info::Args),
     #[command(hide = true, disable_help_flag = true)]
     Bench(bench::Args),
 }
 
 impl Cli {
-    /// True if all that the command does is to print: then it may end with the reader of its output.
+    /// True if the command only prints: then it may end when its reader closes the pipe.
     pub(crate) fn only_reads(&self) -> bool {
         match &self.command {
             Command::Status(_) | Command::Diff(_) | Command::Policy(_) | Command::Whatif(_) => true,

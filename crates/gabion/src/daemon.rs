@@ -1,10 +1,11 @@
-//! The daemon: one process that keeps many sources protected, scrubs and rebuilds when that is due, and can be spoken to.
+//! The daemon: one process that keeps many sources protected, runs scrubs and rebuilds when they are due, and accepts
+//! requests on a socket.
 //!
-//! The rooms, from the bottom up: [`config`] (what to do), [`protocol`] (what is said over the socket), [`notify`] (what the system's
-//! own supervisor is told), [`note`] and [`client`] (how other commands find a daemon and speak to it), `job` (one piece of work),
-//! `targets` (what to do about targets of a pool), `source` (how a source is, and what is wanted of it), `supervisor` (the thread that
-//! sees to it), `socket` (requests). Each source has a thread of its own: one that fails or waits keeps no other from its
-//! work.
+//! Modules, from the bottom up: [`config`] (the configuration file), [`protocol`] (requests and answers on the socket),
+//! [`notify`] (`sd_notify`), [`note`] and [`client`] (how other commands find a daemon and talk to it), `job` (one task
+//! on a source), `targets` (decisions about targets of a pool), `source` (state and queue of a source), `supervisor`
+//! (the thread of a source), `socket` (serves requests). Each source has a thread of its own, so that one that fails or
+//! waits does not delay the others.
 
 pub mod client;
 pub mod config;
@@ -21,87 +22,88 @@ mod targets;
 pub use socket::SocketError;
 
 use config::{Config, ConfigError, SourceConfig};
+use gabion_platform::sync::lock;
 use gabion_vault::monitor::Notice;
 use gabion_vault::storage::pool::Registry;
 use gabion_vault::world::{Clock, Nanos, Stopwatch};
 use notify::{Notifier, Supervisor};
 use serde_json::{Value, json};
 use socket::Place;
-use source::{Source, Surroundings};
+use source::{DaemonContext, Source};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How often to look for signals.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which signals are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long the first try of all sources is waited for before the daemon says that it is ready.
-const FIRST_TRY: Duration = Duration::from_secs(20);
+/// Longest wait for the first start of all sources before the daemon reports that it is ready.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A source that runs looks at itself several times a second. If it does not for so long, something is wrong.
-const MOVES_WITHIN: Duration = Duration::from_secs(60);
+/// A running source takes a turn several times a second. Without one for this long, its thread is considered stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(60);
 
-/// How long a source that does not run is waited for.
-const ABANDONED: Duration = Duration::from_secs(1);
+/// Longest wait for the thread of a source that is not running.
+const GRACE: Duration = Duration::from_secs(1);
 
-/// Something that people may want to hear of.
+/// An event for the log.
 #[derive(Debug, Clone, Copy)]
 pub enum Event<'a> {
-    /// From those who watch and encode.
+    /// From the monitor of a source.
     Notice(&'a Notice),
-    /// All is well.
-    Says(&'a str),
-    /// Someone should look.
-    Warns(&'a str),
+    /// Information.
+    Message(&'a str),
+    /// A problem.
+    Warning(&'a str),
 }
 
-/// Told what happens, with the name of the source; without one it is about the daemon itself.
+/// Receives events with the name of their source; the name is empty for events of the daemon itself.
 pub type Tell = Arc<dyn Fn(&str, Event<'_>) + Send + Sync>;
 
-/// Why a daemon does not run.
+/// Error that ends a daemon.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
     /// The configuration cannot be used.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// It cannot be spoken to.
+    /// The socket cannot be used.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// There is no place for the socket.
-    #[error("nobody says where the socket is to be: set socket in the configuration, or XDG_RUNTIME_DIR")]
+    /// No path for the socket is known.
+    #[error("no path for the socket: set socket in the configuration, or XDG_RUNTIME_DIR")]
     NoPlace,
-    /// A thread or a socket is not to be had.
+    /// A thread or socket cannot be created.
     #[error("{doing}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Sources that did not end in time.
-    #[error("{} did not end within {seconds} s: what they had in hand is finished by the next run", .sources.join(", "))]
+    /// Sources did not stop in time.
+    #[error("{} did not stop within {seconds} s: the next run finishes their work", .sources.join(", "))]
     Late {
-        /// Which.
+        /// Their names.
         sources: Vec<String>,
-        /// How long they had.
+        /// The time limit.
         seconds: i64,
     },
 }
 
-/// What a daemon has of its environment.
+/// What a daemon takes from its environment.
 pub struct Environment {
-    /// Where the socket is if the configuration does not say.
+    /// Default path of the socket.
     pub socket: Option<PathBuf>,
-    /// Where names of pools are if the configuration does not say.
+    /// Default registry of pool names.
     pub registry: Option<Registry>,
-    /// Who wants to be told how we are.
+    /// The service manager to notify.
     pub supervisor: Supervisor,
-    /// Set by a signal: end.
+    /// Set by a signal: stop.
     pub stop: Arc<AtomicBool>,
-    /// Set by a signal: read the configuration again.
+    /// Set by a signal: reload the configuration.
     pub reload: Arc<AtomicBool>,
-    /// Told what happens.
+    /// Receives events.
     pub tell: Tell,
     /// Where measured speeds and compiled kernels of devices are kept.
     pub device_cache: Option<PathBuf>,
@@ -110,7 +112,7 @@ pub struct Environment {
 /// A daemon.
 struct Daemon {
     config: Mutex<Config>,
-    surroundings: Surroundings,
+    context: DaemonContext,
     sources: Mutex<Vec<Arc<Source>>>,
     reloading: Mutex<()>,
     began: Nanos,
@@ -118,14 +120,10 @@ struct Daemon {
     over: AtomicBool,
 }
 
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Runs until a signal or a request ends it.
 ///
 /// # Errors
-/// See [`DaemonError`]. A source that fails is none: it is shown, and tried again.
+/// See [`DaemonError`]. A failed source is no error: it is reported, and started again.
 pub fn run(config: Config, environment: Environment) -> Result<(), DaemonError> {
     let Environment { socket, registry, supervisor, stop, reload, tell, device_cache } = environment;
     let notifier = Notifier::new(&supervisor)
@@ -135,10 +133,10 @@ pub fn run(config: Config, environment: Environment) -> Result<(), DaemonError> 
     let half = config.stop_within.unsigned_abs() / 2;
     let registry = config.pools.clone().map(Registry::new).or(registry);
     let patience = Duration::from_nanos(half);
-    let surroundings = Surroundings { registry, socket, tell, patience, device_cache };
+    let context = DaemonContext { registry, socket, tell, patience, device_cache };
     let daemon = Arc::new(Daemon {
         config: Mutex::new(config.clone()),
-        surroundings,
+        context,
         sources: Mutex::default(),
         reloading: Mutex::default(),
         began: Clock::System.now(),
@@ -155,19 +153,19 @@ pub fn run(config: Config, environment: Environment) -> Result<(), DaemonError> 
         .map_err(|source| DaemonError::Io { doing: "starting a thread", source })?;
     daemon.wait(&notifier, &reload);
     notifier.is_stopping();
-    daemon.says("stopping");
+    daemon.message("stopping");
     let ended = daemon.end();
     daemon.over.store(true, Ordering::Relaxed);
-    // It looks at that several times a second, and takes the socket away.
+    // The thread polls `over` several times a second, and removes the socket.
     if listener.join().is_err() {
-        daemon.says("the thread of the socket ended unexpectedly");
+        daemon.message("the thread of the socket ended unexpectedly");
     }
     ended
 }
 
 impl Daemon {
-    fn says(&self, text: &str) {
-        (self.surroundings.tell)("", Event::Says(text));
+    fn message(&self, text: &str) {
+        (self.context.tell)("", Event::Message(text));
     }
 
     fn is_over(&self) -> bool {
@@ -179,7 +177,7 @@ impl Daemon {
     }
 
     fn start(&self, config: SourceConfig) -> Result<(), DaemonError> {
-        let source = Arc::new(Source::new(config, self.surroundings.clone()));
+        let source = Arc::new(Source::new(config, self.context.clone()));
         let theirs = Arc::clone(&source);
         std::thread::Builder::new()
             .name(source.name().to_owned())
@@ -202,76 +200,81 @@ impl Daemon {
         })
     }
 
-    /// In one line.
+    /// Summary in one line.
     fn words(&self) -> String {
         let sources = self.sources();
-        let ill: Vec<&str> =
-            sources.iter().filter(|source| !source.is_well()).map(|source| source.name()).collect();
-        let mut words = match ill.as_slice() {
+        let failed: Vec<&str> =
+            sources.iter().filter(|source| !source.is_healthy()).map(|source| source.name()).collect();
+        let mut words = match failed.as_slice() {
             [] if sources.len() == 1 => "1 source, running".to_owned(),
             [] => format!("{} sources, all running", sources.len()),
             _ if sources.len() == 1 => "1 source, which does not run".to_owned(),
-            ill => format!("{} of {} sources do not run: {}", ill.len(), sources.len(), ill.join(", ")),
+            failed => {
+                format!("{} of {} sources do not run: {}", failed.len(), sources.len(), failed.join(", "))
+            }
         };
         for source in &sources {
-            if let Some(concern) = source.concern() {
-                words += &format!("; {} {concern}", source.name());
+            if let Some(notice) = source.notice() {
+                words += &format!("; {} {notice}", source.name());
             }
         }
         words
     }
 
-    /// Sources whose threads have not moved for `limit`, and for how long.
+    /// Sources whose threads have not taken a turn for `limit`, and for how long.
     fn stuck(&self, limit: Duration) -> Vec<(String, Duration)> {
         let sources = self.sources();
         let idle = sources.iter().filter_map(|source| Some((source.name().to_owned(), source.idle()?)));
         idle.filter(|(_, idle)| *idle >= limit).collect()
     }
 
-    /// Sees to signals and to those who want to hear from us, until the end is wanted.
+    /// Main loop: handles signals and notifies the service manager, until the daemon is to stop.
     fn wait(self: &Arc<Self>, notifier: &Notifier, reload: &AtomicBool) {
-        let (started, mut beaten, mut said) = (Stopwatch::start(), Stopwatch::start(), String::new());
+        let (started, mut last_beat, mut last_status) =
+            (Stopwatch::start(), Stopwatch::start(), String::new());
         let mut is_ready = false;
         while !self.stop.load(Ordering::Relaxed) {
-            std::thread::sleep(LOOK);
-            if let Some(beat) = notifier.beat().filter(|beat| beaten.elapsed() >= *beat) {
-                beaten = Stopwatch::start();
-                // Who watches us is not told that we live because this thread does. A disk may keep one waiting for a while.
-                let stuck = self.stuck(MOVES_WITHIN.max(2 * beat));
+            std::thread::sleep(POLL_INTERVAL);
+            if let Some(interval) =
+                notifier.watchdog_interval().filter(|interval| last_beat.elapsed() >= *interval)
+            {
+                last_beat = Stopwatch::start();
+                // The watchdog is fed only while all sources take turns. A slow disk may delay one for a while.
+                let stuck = self.stuck(STUCK_AFTER.max(2 * interval));
                 match stuck.is_empty() {
                     true => notifier.is_alive(),
                     false => {
                         let names =
                             stuck.iter().map(|(name, idle)| format!("{name} for {} s", idle.as_secs()));
                         let names = names.collect::<Vec<String>>().join(", ");
-                        let text = format!("nothing moves: {names}");
-                        notifier.says(&text);
-                        (self.surroundings.tell)("", Event::Warns(&text));
+                        let text = format!("stuck: {names}");
+                        notifier.status(&text);
+                        (self.context.tell)("", Event::Warning(&text));
                     }
                 }
             }
             let tried = || self.sources().iter().all(|source| source.wait_until_tried(Duration::ZERO));
-            if !is_ready && (tried() || started.elapsed() >= FIRST_TRY) {
-                (is_ready, said) = (true, self.words());
-                notifier.is_ready(&said);
-                self.says(&format!("ready: {said}"));
+            if !is_ready && (tried() || started.elapsed() >= START_TIMEOUT) {
+                (is_ready, last_status) = (true, self.words());
+                notifier.is_ready(&last_status);
+                self.message(&format!("ready: {last_status}"));
             }
-            if is_ready && self.words() != said {
-                said = self.words();
-                notifier.says(&said);
+            if is_ready && self.words() != last_status {
+                last_status = self.words();
+                notifier.status(&last_status);
             }
             if reload.swap(false, Ordering::Relaxed) {
-                // Sources may take a while to end; that we live has to be said meanwhile.
+                // In a thread of its own: sources may take long to stop, and the watchdog has to be fed meanwhile.
                 let theirs = Arc::clone(self);
                 std::thread::spawn(move || match theirs.reload() {
-                    Ok(_) => theirs.says("the configuration was read again"),
-                    Err(why) => (theirs.surroundings.tell)("", Event::Warns(&why)),
+                    Ok(_) => theirs.message("the configuration was read again"),
+                    Err(why) => (theirs.context.tell)("", Event::Warning(&why)),
                 });
             }
         }
     }
 
-    /// Ends all sources, side by side, within the time that there is.
+    /// Stops all sources in parallel, within the configured time.
     fn end(&self) -> Result<(), DaemonError> {
         let within = lock(&self.config).stop_within;
         let late = stop_all(&self.sources(), Duration::from_nanos(within.unsigned_abs()));
@@ -279,7 +282,7 @@ impl Daemon {
             return Ok(());
         }
         for source in &late {
-            // Nobody is to find a mount that nobody serves.
+            // A mount that is no longer served would block its users.
             if let Some(show) = source.config.show() {
                 let _ = rustix::mount::unmount(&show.at, rustix::mount::UnmountFlags::DETACH);
             }
@@ -297,7 +300,7 @@ impl Daemon {
         Ok(json!({
             "process": gabion_vault::world::process(), "host": gabion_vault::world::host(),
             "program": env!("CARGO_PKG_VERSION"), "since": self.began, "now": Clock::System.now(),
-            "config": lock(&self.config).path, "socket": self.surroundings.socket, "sources": sources,
+            "config": lock(&self.config).path, "socket": self.context.socket, "sources": sources,
         }))
     }
 
@@ -311,7 +314,7 @@ impl Daemon {
         Ok(json!({ "paused": paused, "sources": names }))
     }
 
-    /// Reads the configuration again: sources that are not in it any more, or otherwise, end; new ones begin; others go on.
+    /// Reloads the configuration: removed and changed sources stop, new ones start, the others go on.
     fn reload(&self) -> Result<Value, String> {
         let _one_at_a_time = lock(&self.reloading);
         let old = lock(&self.config).clone();
@@ -347,16 +350,14 @@ impl Daemon {
     }
 }
 
-/// Ends sources side by side. Those that did not end within the time.
+/// Stops sources in parallel. Returns those that did not stop in time.
 fn stop_all(sources: &[Arc<Source>], within: Duration) -> Vec<Arc<Source>> {
     sources.iter().for_each(|source| source.stop());
     let since = Stopwatch::start();
     let is_late = |source: &&Arc<Source>| {
         let left = within.saturating_sub(since.elapsed());
-        // One that does not run has nothing in hand: it may wait for a server for as long as it likes.
-        !source.wait_until_stopped(left.min(ABANDONED))
-            && source.is_alive()
-            && !source.wait_until_stopped(left)
+        // A source that is not running has no work to finish; its thread may be waiting for a server.
+        !source.wait_until_stopped(left.min(GRACE)) && source.is_alive() && !source.wait_until_stopped(left)
     };
     sources.iter().filter(is_late).cloned().collect()
 }

@@ -1,35 +1,35 @@
-//! How a run ended, and the exit code that says so.
+//! Outcome of a command, its exit code, and the text of its error.
 
 use std::process::ExitCode;
 
-/// How a command ended. The numbers are part of the interface. Outcomes are ordered: of two, the worse one is the larger.
+/// Outcome of a command. The exit codes are part of the interface. Outcomes are ordered from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// 0: all is well.
+    /// 0: success.
     Fine,
-    /// 1: damage was found that can be repaired, or there was nothing to do.
+    /// 1: repairable damage, or something left to do.
     Found,
-    /// 2: the command could not be carried out, or its output could not be written.
+    /// 2: the command failed, or its output could not be written.
     Failed,
-    /// 3: data is lost beyond what the redundancy can restore.
+    /// 3: data is lost that the redundancy cannot restore.
     Unrecoverable,
 }
 
-/// Marks an error as loss of data, for the exit code.
+/// An error that means loss of data; its exit code is 3.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct DataLoss(pub String);
 
-/// What an error says, with its causes: many say what caused them themselves, and nobody wants to read that twice. There may
-/// be names in it, of which a terminal must not obey anything.
-pub fn told(error: &anyhow::Error) -> String {
-    let told = error.chain().fold(String::new(), |text, cause| match cause.to_string().trim_end() {
+/// Text of an error with its causes. A cause that the text already contains is not repeated. Control characters, which
+/// file names may contain, are escaped.
+pub fn error_message(error: &anyhow::Error) -> String {
+    let message = error.chain().fold(String::new(), |text, cause| match cause.to_string().trim_end() {
         cause if text.is_empty() => cause.to_owned(),
         cause if text.contains(cause) => text,
         cause => format!("{text}: {cause}"),
     });
     let mut safe = String::new();
-    for letter in told.chars() {
+    for letter in message.chars() {
         match letter.is_control() && letter != '\n' {
             true => safe.extend(letter.escape_default()),
             false => safe.push(letter),
@@ -62,28 +62,31 @@ impl From<Outcome> for ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use super::told;
+    use super::error_message;
     use anyhow::Context;
 
     #[derive(Debug, thiserror::Error)]
     #[error("{path}: {source}. Look there")]
-    struct Says {
+    struct FileError {
         path: &'static str,
         source: std::io::Error,
     }
 
     #[test]
-    fn no_cause_is_said_twice() {
-        let says = || Says { path: "file", source: std::io::Error::other("torn") };
-        assert_eq!(told(&says().into()), "file: torn. Look there");
-        let outer = Err::<(), _>(says()).context("reading").unwrap_err();
-        assert_eq!(told(&outer), "reading: file: torn. Look there");
+    fn causes_are_not_repeated() {
+        let failure = || FileError { path: "file", source: std::io::Error::other("torn") };
+        assert_eq!(error_message(&failure().into()), "file: torn. Look there");
+        let outer = Err::<(), _>(failure()).context("reading").unwrap_err();
+        assert_eq!(error_message(&outer), "reading: file: torn. Look there");
         let silent = Err::<(), _>(std::io::Error::other("torn")).context("reading").unwrap_err();
-        assert_eq!(told(&silent), "reading: torn");
+        assert_eq!(error_message(&silent), "reading: torn");
     }
 
     #[test]
-    fn no_name_commands_the_terminal() {
-        assert_eq!(told(&anyhow::anyhow!("a\x1b[2Jb: torn\nlook there")), "a\\u{1b}[2Jb: torn\nlook there");
+    fn control_characters_are_escaped() {
+        assert_eq!(
+            error_message(&anyhow::anyhow!("a\x1b[2Jb: torn\nlook there")),
+            "a\\u{1b}[2Jb: torn\nlook there"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What the `gabion` command does, as a library: no argument is parsed and nothing printed here.
+//! Library of the `gabion` command. It parses no arguments and prints nothing.
 
 #![forbid(unsafe_code)]
 
@@ -8,4 +8,5 @@ pub mod exit;
 pub mod live;
 pub mod machine;
 pub mod privileges;
+pub mod report;
 pub mod size;

@@ -1,12 +1,12 @@
-//! Sources that are kept protected while programs use them: what `gabion watch`, `gabion mount` and the daemon share.
+//! Starting and stopping of live protection: shared by `gabion watch`, `gabion mount` and the daemon.
 
 mod access;
 mod mounted;
-mod wanted;
+mod protect_options;
 
 pub use access::Access;
 pub use mounted::{MountPlan, MountedSource, Say, Source};
-pub use wanted::{Wanted, directory};
+pub use protect_options::{ProtectOptions, directory};
 
 use gabion_mount::MountError;
 use gabion_vault::monitor::MonitorError;
@@ -15,15 +15,15 @@ use gabion_vault::vault::VaultError;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a source is not protected.
+/// Error of live protection.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
-    /// The operating system refuses.
+    /// A system call failed.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The system's error.
         source: io::Error,
     },
     /// Only directories can be protected.
@@ -32,20 +32,20 @@ pub enum LiveError {
         /// The path.
         path: PathBuf,
     },
-    /// The code is none.
+    /// The code is invalid.
     #[error("--code {code}: {source}")]
     Code {
         /// As it was written.
         code: String,
-        /// What is wrong.
+        /// The reason.
         source: gabion_engine::Error,
     },
     /// Files cannot be protected with the code.
     #[error("--code {0}")]
     Unusable(#[from] gabion_vault::policy::Unusable),
-    /// The redundancy of redundancy would change with every look at it.
+    /// The directory is a repository, which cannot be protected itself.
     #[error(
-        "{} belongs to a repository: protect the directory that it is for",
+        "{} is part of a repository: protect the directory that it belongs to",
         gabion_vault::shown::Shown::path(path)
     )]
     Repository {
@@ -55,19 +55,19 @@ pub enum LiveError {
     /// The vault cannot be opened.
     #[error(transparent)]
     Vault(#[from] VaultError),
-    /// It cannot be watched.
+    /// The directory cannot be watched.
     #[error(transparent)]
     Monitor(#[from] MonitorError),
-    /// It cannot be mounted.
+    /// The mount failed.
     #[error(transparent)]
     Mount(#[from] MountError),
-    /// The pool fails.
+    /// Error of the pool.
     #[error(transparent)]
     Pool(#[from] PoolError),
     /// The device cannot be used.
     #[error(transparent)]
     Device(#[from] crate::compute::DeviceError),
-    /// The engine fails.
+    /// Error of the engine.
     #[error(transparent)]
     Engine(#[from] gabion_engine::Error),
 }

@@ -7,7 +7,7 @@ mod output;
 mod commands;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
-use gabion::exit::{Outcome, told};
+use gabion::exit::{Outcome, error_message};
 use serde_json::json;
 use signal_hook::consts::SIGPIPE;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     }
     let result = cli.run();
     if let Err(error) = &result {
-        let why = told(error);
+        let why = error_message(error);
         errln!("gabion: {why}");
         if asks_for_json(&matches) {
             outln!("{}", json!({ "error": why }));
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     output::finish(Outcome::of(result)).into()
 }
 
-/// Arguments that are none, or a question for help, which is no error.
+/// Reports wrong arguments, or prints help, which is no error.
 fn refuse(error: &clap::Error) -> ExitCode {
     let asks_for_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
     if error.use_stderr() && asks_for_json {
@@ -48,7 +48,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
     output::finish(Outcome::Fine).into()
 }
 
-/// What is wrong with the arguments, without the hints that are for people.
+/// The message of a usage error, without the hints for terminals.
 fn usage_error(error: &clap::Error) -> String {
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return "no command was given".to_owned();
@@ -56,10 +56,10 @@ fn usage_error(error: &clap::Error) -> String {
     let text = error.to_string();
     let first = text.split("\n\n").next().unwrap_or_default();
     let lines: Vec<&str> = first.trim_start_matches("error: ").lines().map(str::trim).collect();
-    told(&anyhow::anyhow!(lines.join(" ")))
+    error_message(&anyhow::anyhow!(lines.join(" ")))
 }
 
-/// Whether what reads our output expects an object.
+/// True if `--json` was given.
 fn asks_for_json(mut matches: &ArgMatches) -> bool {
     while let Some((_, inner)) = matches.subcommand() {
         matches = inner;
@@ -67,8 +67,9 @@ fn asks_for_json(mut matches: &ArgMatches) -> bool {
     matches.try_get_one::<bool>("json").is_ok_and(|json| json == Some(&true))
 }
 
-/// Restores the default action of SIGPIPE, which the Rust runtime ignores: a command that only prints ends silently when its reader
-/// ends (`gabion status | head`), as other programs do. A command that changes or checks files must not: its work would stop.
+/// Restores the default action of SIGPIPE, which the Rust runtime ignores: a command that only prints ends silently
+/// when its reader ends (`gabion status | head`), as other programs do. A command that changes or checks files must
+/// not: its work would stop.
 fn end_with_the_reader() {
     let always = Arc::new(AtomicBool::new(true));
     if let Err(error) = signal_hook::flag::register_conditional_default(SIGPIPE, always) {

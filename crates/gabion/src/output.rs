@@ -1,12 +1,14 @@
-//! Output of the commands: every line for standard output and standard error is written here, by [`outln!`], [`out!`] and
-//! [`errln!`].
+//! Output of the commands: every line for standard output and standard error is written here, by [`outln!`], [`out!`]
+//! and [`errln!`].
 //!
-//! The macros of the standard library panic when a write fails. A full disk under a log file would then end a repair before it
-//! has repaired anything, and the exit code of the panic would hide damage that a scrub found. Here a failed write never stops a
-//! command: the first failure is kept, the command goes on, and [`finish`] turns the failure into the exit code. The rules are:
+//! The macros of the standard library panic when a write fails. A full disk under a log file would then end a repair
+//! before it has repaired anything, and the exit code of the panic would hide damage that a scrub found. Here a failed
+//! write never stops a command: the first failure is kept, the command goes on, and [`finish`] turns the failure into
+//! the exit code. The rules are:
 //!
 //! - A failed write to standard output makes the exit code 2, unless data is lost: 3 stays 3 (the larger code wins).
-//! - A closed pipe is no failure. Its reader has ended on purpose (`gabion scrub | head`); the exit code is that of the work.
+//! - A closed pipe is no failure. Its reader has ended on purpose (`gabion scrub | head`); the exit code is that of the
+//!   work.
 //! - Failed writes to standard error are ignored: nothing is left that could report them.
 
 use gabion::exit::Outcome;

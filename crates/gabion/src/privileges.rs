@@ -1,8 +1,8 @@
-//! Privileges that a long-running process of root keeps.
+//! Drops the privileges that a long-running process of root does not need.
 //!
-//! `gabion daemon run`, `gabion mount` and `gabion watch` read and write files of all users, so they are often started by root. Most of what root
-//! may do is not needed for that. It is given up before the first file is opened: whoever takes over the process cannot load modules, change the
-//! network, trace other processes or start setuid programs.
+//! `gabion daemon run`, `gabion mount` and `gabion watch` read and write files of all users, so root often starts them.
+//! All other capabilities of root are dropped before the first file is opened: an attacker who takes over the process
+//! cannot load modules, change the network, trace other processes or start setuid programs.
 
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
@@ -10,7 +10,7 @@ use rustix::thread::{
 };
 use std::io;
 
-/// Capabilities that are kept, each with what needs it. `package/gabion.service` has the same list.
+/// Capabilities that are kept, each with the reason. `package/gabion.service` has the same list.
 pub const KEPT: [(CapabilitySet, &str); 10] = [
     (CapabilitySet::SYS_ADMIN, "mounting, and events of whole file systems (fanotify)"),
     (CapabilitySet::DAC_OVERRIDE, "writing files of all users"),
@@ -27,21 +27,21 @@ pub const KEPT: [(CapabilitySet, &str); 10] = [
 /// Number of capabilities that this program knows; later kernels may have more, up to the size of the set.
 const MOST: u32 = u64::BITS;
 
-/// Gives up all capabilities of root but those that are kept, and the start of programs with more privileges than the process has. For other users
-/// nothing changes: they have no capabilities, and mount by the setuid program `fusermount3`.
+/// Drops all capabilities except [`KEPT`] and sets `no_new_privs`. Nothing changes for users other than root: they have
+/// no capabilities, and mount with the setuid program `fusermount3`.
 ///
-/// Threads that already run keep their capabilities, so this comes before any is started.
+/// Must be called before any thread is started: running threads keep their capabilities.
 ///
 /// # Errors
-/// What the operating system says.
+/// A system call failed.
 pub fn drop_unneeded() -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
     }
     let kept = KEPT.iter().fold(CapabilitySet::empty(), |all, (one, _)| all | *one);
     let now = capabilities(None)?;
-    // Without this capability, as in most containers, the bounding set stays. It only limits programs that are started later, and
-    // `no_new_privs` below keeps these from gaining anything.
+    // Without this capability, as in most containers, the bounding set stays. It only limits programs that are started
+    // later, and `no_new_privs` below keeps these from gaining anything.
     if now.effective.contains(CapabilitySet::SETPCAP) {
         for number in 0..MOST {
             let one = CapabilitySet::from_bits_retain(1 << number);

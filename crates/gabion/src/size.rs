@@ -1,27 +1,23 @@
-//! Numbers of bytes as people write them.
+//! Byte sizes of options, above 0. They are parsed and printed as those of policies ([`policy::Size`]).
 
+use gabion_vault::policy;
 use std::fmt;
 use std::str::FromStr;
 
-/// A number of bytes: `4096`, `64KiB`, `10MiB`, `1GiB`.
+/// A number of bytes above 0: `4096`, `64KiB`, `10MiB`, `1GiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Size(pub usize);
 
-/// A text that is no size.
+/// Text that is not a size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no size above 0: write for example 4096, 64KiB or 10MiB")]
+#[error("'{0}' is not a size above 0: write for example 4096, 64KiB or 10MiB")]
 pub struct BadSize(String);
-
-const UNITS: [(&str, usize); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
 impl FromStr for Size {
     type Err = BadSize;
 
     fn from_str(text: &str) -> Result<Size, BadSize> {
-        let unit = UNITS.into_iter().find_map(|(name, bytes)| Some((text.strip_suffix(name)?, bytes)));
-        let (digits, unit) = unit.unwrap_or((text, 1));
-        let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        let size = digits.parse::<usize>().ok().filter(|_| plain).and_then(|count| count.checked_mul(unit));
+        let size = text.parse::<policy::Size>().ok().and_then(|size| usize::try_from(size.0).ok());
         size.filter(|&bytes| bytes > 0).map(Size).ok_or_else(|| BadSize(text.to_owned()))
     }
 }
@@ -29,9 +25,7 @@ impl FromStr for Size {
 /// In the largest unit that needs no fraction.
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fits = |&(_, unit): &(&str, usize)| self.0 >= unit && self.0.is_multiple_of(unit);
-        let (name, unit) = UNITS.into_iter().find(fits).unwrap_or(("B", 1));
-        write!(f, "{}{name}", self.0 / unit)
+        policy::Size(self.0 as u64).fmt(f)
     }
 }
 
@@ -50,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn other_texts_are_refused() {
         for text in [
             "",
             "0",
@@ -58,7 +52,6 @@ mod tests {
             "KiB",
             "-1",
             "+4",
-            "4 KiB",
             "4kb",
             "1.5MiB",
             "99999999999999999999",

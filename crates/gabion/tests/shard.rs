@@ -4,6 +4,8 @@
 //! from the code under test.
 
 mod shard {
+    #[path = "../vault/captured_output.rs"]
+    mod captured_output;
     mod codes;
     mod crashes;
     mod damage;
@@ -13,7 +15,5 @@ mod shard {
     mod limits;
     mod playground;
     mod round_trip;
-    #[path = "../vault/said.rs"]
-    mod said;
     mod talk;
 }

@@ -1,12 +1,12 @@
-//! What the kernel wants to know of a file, and what it wants changed.
+//! File attributes in the forms of the FUSE protocol and of system calls.
 
 use fuser::{FileAttr, FileType, INodeNo, Request, TimeOrNow};
 use rustix::fs::{OFlags, Statx, StatxTimestamp, Timespec};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What to change of a file.
+/// Attributes to change, as in a `setattr` request.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct SetAttr {
     pub(crate) mode: Option<u32>,
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,
@@ -15,7 +15,7 @@ pub(crate) struct Wanted {
     pub(crate) mtime: Option<TimeOrNow>,
 }
 
-/// What a file system says, for the kernel.
+/// FUSE attributes of a `statx` result.
 pub(crate) fn attributes(number: u64, stat: &Statx) -> FileAttr {
     FileAttr {
         ino: INodeNo(number),
@@ -36,8 +36,8 @@ pub(crate) fn attributes(number: u64, stat: &Statx) -> FileAttr {
     }
 }
 
-/// Whether who asks owns a plain file, and the file lets its owner do what he wants. The kernel does not look at permissions when it has a file
-/// made: if the file is there already, this much can be told without it.
+/// True if the caller owns a regular file whose owner permissions allow these open flags. A create request that finds
+/// an existing file was not checked by the kernel; this case is safe to open without asking it.
 pub(crate) fn opens_own_file(attr: &FileAttr, flags: OFlags, request: &Request) -> bool {
     let wants = match flags & OFlags::ACCMODE {
         OFlags::WRONLY => 0o200,
@@ -48,7 +48,7 @@ pub(crate) fn opens_own_file(attr: &FileAttr, flags: OFlags, request: &Request) 
     attr.kind == FileType::RegularFile && attr.uid == request.uid() && attr.perm & wants == wants
 }
 
-/// The kind that a mode says.
+/// File type of a mode.
 pub(crate) fn kind(mode: u32) -> FileType {
     match rustix::fs::FileType::from_raw_mode(mode) {
         rustix::fs::FileType::Directory => FileType::Directory,
@@ -61,12 +61,12 @@ pub(crate) fn kind(mode: u32) -> FileType {
     }
 }
 
-/// Numbers of a device as the protocol has them.
+/// Device number in the encoding of the protocol.
 pub(crate) fn device_number(major: u32, minor: u32) -> u32 {
     minor & 0xff | major << 8 | (minor & !0xff) << 12
 }
 
-/// And back.
+/// Device number from the encoding of the protocol.
 pub(crate) fn device_of(number: u32) -> rustix::fs::Dev {
     rustix::fs::makedev((number & 0xf_ff00) >> 8, number & 0xff | number >> 12 & 0xf_ff00)
 }
@@ -83,7 +83,7 @@ fn moment(seconds: i64, nanos: u32) -> SystemTime {
     }
 }
 
-/// A time to set, in the form of the system call.
+/// A time to set, for `utimensat`.
 pub(crate) fn timespec(time: Option<TimeOrNow>) -> Timespec {
     match time {
         None => Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
@@ -95,8 +95,8 @@ pub(crate) fn timespec(time: Option<TimeOrNow>) -> Timespec {
     }
 }
 
-/// Seconds since 1970 and nanoseconds, as a program asked for them. `fuser` makes of a time before 1970 one that lies
-/// `nanos` before its second instead of behind it.
+/// Seconds since 1970 and nanoseconds of a request. For times before 1970, `fuser` subtracts the nanoseconds from the
+/// second instead of adding them; this undoes it.
 pub(crate) fn asked_for(time: SystemTime) -> (i64, u32) {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => (since.as_secs().cast_signed(), since.subsec_nanos()),
@@ -117,15 +117,15 @@ mod tests {
     fn times_before_1970_survive() {
         for (seconds, nanos) in [(0, 0), (1, 5), (-1, 0), (-1, 999_999_999), (-86_400, 1), (1 << 33, 7)] {
             let since = Duration::new(i64::unsigned_abs(seconds), nanos);
-            // As fuser has it.
-            let told = if seconds < 0 { UNIX_EPOCH - since } else { UNIX_EPOCH + since };
-            let spec = timespec(Some(TimeOrNow::SpecificTime(told)));
+            // As fuser converts it.
+            let time = if seconds < 0 { UNIX_EPOCH - since } else { UNIX_EPOCH + since };
+            let spec = timespec(Some(TimeOrNow::SpecificTime(time)));
             assert_eq!((spec.tv_sec, spec.tv_nsec as u32), (seconds, nanos));
-            let shown = match moment(seconds, nanos).duration_since(UNIX_EPOCH) {
+            let read_back = match moment(seconds, nanos).duration_since(UNIX_EPOCH) {
                 Ok(after) => after.as_nanos().cast_signed(),
                 Err(before) => -before.duration().as_nanos().cast_signed(),
             };
-            assert_eq!(shown, i128::from(seconds) * 1_000_000_000 + i128::from(nanos));
+            assert_eq!(read_back, i128::from(seconds) * 1_000_000_000 + i128::from(nanos));
         }
     }
 

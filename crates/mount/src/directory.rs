@@ -1,21 +1,25 @@
-//! Any directory, shown as it is.
+//! Mount of a plain directory: a pass-through file system that records every change for the changelog.
 //!
-//! Every request is carried out in the source beneath; what changes there is recorded. A file is reached by the directory it is
-//! in and its name, or by a handle that is open: a name that stands for another file by now is refused, and symbolic links
-//! lead nowhere.
+//! A write takes this path: `content::write` writes to the source file, `history` notes which bytes differ from the
+//! protected version, and `PendingWrites` collects the range; its flush thread, `fsync` or close hands the range to the
+//! `Recorder`, which writes it to the changelog. Redundancy is made later by workers that read the changelog.
+//!
+//! Files are addressed by parent directory and name, or by an open handle (`resolve`). A name that belongs to another
+//! inode by now is refused with `ESTALE`, and symbolic links are never followed.
 
 mod content;
 mod history;
 mod names;
-mod passing;
-mod reach;
+mod passthrough;
 mod reading;
+mod resolve;
 
-use crate::attributes::{Wanted, attributes};
+use crate::attributes::{SetAttr, attributes};
 use crate::handles::Handles;
 use crate::nodes::Nodes;
-use crate::recorder::{Recorder, Rest};
-use crate::served::{Answer, Backing, Files, Opened, Shown, Space, Told};
+use crate::pending::PendingWrites;
+use crate::recorder::Recorder;
+use crate::served::{Answer, Backing, EntryReply, Files, MappedRead, Opened, Space};
 use content::{OpenFile, Version};
 use fuser::{
     FileAttr, FileHandle, FopenFlags, Generation, InitFlags, RenameFlags, ReplyDirectory, ReplyDirectoryPlus,
@@ -28,9 +32,9 @@ use gabion_vault::storage::Storage;
 use gabion_vault::storage::plain::{DirectoryWriter, Plain};
 use history::History;
 use names::OpenDirectory;
-use passing::Passing;
-use reach::Source;
+use passthrough::Passthrough;
 use reading::Lengths;
+use resolve::Source;
 use rustix::fs::{Statx, XattrFlags};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -38,14 +42,10 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 
-/// How often ranges that were written, and are not recorded yet, are.
-const BEAT: Duration = Duration::from_millis(500);
-
-/// What the kernel is asked for, where it can.
-const WISHES: [InitFlags; 8] = [
+/// FUSE capabilities to ask the kernel for.
+const CAPABILITIES: [InitFlags; 8] = [
     InitFlags::FUSE_DO_READDIRPLUS,
     InitFlags::FUSE_READDIRPLUS_AUTO,
     InitFlags::FUSE_PARALLEL_DIROPS,
@@ -56,167 +56,106 @@ const WISHES: [InitFlags; 8] = [
     InitFlags::FUSE_POSIX_ACL,
 ];
 
-/// A file system that shows a directory.
+/// The file system of a mounted directory.
 pub struct Directory {
     shared: Arc<Shared>,
 }
 
-/// Told of the path of a file, and what had to be done to read it.
+/// Receives the path of a file and a report of the blocks that were reconstructed to read it.
 pub type Note = Box<dyn Fn(&[u8], &Report) + Send + Sync>;
 
-/// Gives the names by which the catalogue knows a file of this inode, size and mtime.
+/// Returns the paths under which the catalogue knows a file with this inode, size and mtime.
 pub type KnownNames = Box<dyn Fn(&gabion_vault::tree::Generation) -> Vec<Vec<u8>> + Send + Sync>;
 
-/// What reads are checked against.
-pub struct Guarded {
+/// Storage that reads are verified against.
+pub struct VerifiedReads {
     /// The source as storage.
     pub storage: Box<dyn Storage>,
-    /// Codes made ready.
+    /// Compiled codes.
     pub coders: Coders,
-    /// Where redundancy of files of a directory lies that were renamed. Pools need none.
+    /// Finds the redundancy of renamed files of a directory. Pools do not use it.
     pub names: KnownNames,
-    /// Told of a file that was read with the help of redundancy, when it is closed.
+    /// Called when a file is closed whose blocks were reconstructed.
     pub note: Note,
 }
 
-/// What requests and the beat share.
+/// State that requests and the flush thread share.
 struct Shared {
     source: Source,
-    nodes: Nodes,
+    nodes: Arc<Nodes>,
     files: Handles<OpenFile>,
-    /// Ranges that were written and are not recorded yet, by file.
-    written: Mutex<HashMap<u64, (Range<u64>, Rest)>>,
-    /// Held to record ranges of one file; held alone while the ranges of all files are on their way from `written` to the changelog, so that
-    /// a close or an `fsync` does not return before them.
-    recording: RwLock<()>,
-    /// What was written to files since they were protected.
+    pending: Arc<PendingWrites>,
+    /// Bytes written to each file since it was protected.
     history: Arc<History>,
-    /// The version of a file that the kernel may have pages of.
+    /// Version of each file whose pages the kernel may have cached.
     cached: Mutex<HashMap<u64, Version>>,
     lengths: Lengths,
     directories: Handles<OpenDirectory>,
     recorder: Arc<Recorder>,
-    guarded: Option<Guarded>,
-    /// Files that the kernel reads by itself, if it shall.
-    passing: Option<Passing>,
-    ended: Mutex<bool>,
-    over: std::sync::Condvar,
+    verified: Option<VerifiedReads>,
+    /// Files that are read by FUSE passthrough, if that is enabled.
+    passthrough: Option<Passthrough>,
 }
 
 impl Directory {
-    /// Shows the directory at `path`, without the one named `hidden` in it. With `guarded`, files that are only read are checked
-    /// block by block, and blocks that are gone or wrong are made from others. With `passes`, the kernel reads files by itself that
-    /// are opened for reading only and cannot be checked.
+    /// A file system for the directory at `path`; the entry `hidden` in its root is invisible. With `verified`, files
+    /// opened read-only are verified block by block, and bad blocks are reconstructed. With `passthrough`, the kernel reads
+    /// files directly that are opened read-only and cannot be verified.
     ///
     /// # Errors
-    /// The directory cannot be opened, or there is no thread to be had.
+    /// The directory cannot be opened, or the flush thread cannot be started.
     pub fn new(
         path: &Path,
         hidden: &OsStr,
         recorder: Arc<Recorder>,
-        guarded: Option<Guarded>,
-        passes: bool,
+        verified: Option<VerifiedReads>,
+        passthrough: bool,
     ) -> io::Result<Directory> {
+        let source = Source::open(path, hidden.as_bytes())?;
+        let nodes = Arc::new(Nodes::default());
+        let pending = Arc::new(PendingWrites::new(Arc::clone(&nodes), Arc::clone(&recorder)));
         let shared = Arc::new(Shared {
-            source: Source::open(path, hidden.as_bytes())?,
-            nodes: Nodes::default(),
+            source,
+            nodes,
             files: Handles::default(),
-            written: Mutex::default(),
-            recording: RwLock::default(),
+            pending: Arc::clone(&pending),
             history: Arc::default(),
             cached: Mutex::default(),
             lengths: Lengths::default(),
             directories: Handles::default(),
             recorder,
-            guarded,
-            passing: passes.then(Passing::default),
-            ended: Mutex::new(false),
-            over: std::sync::Condvar::new(),
+            verified,
+            passthrough: passthrough.then(Passthrough::default),
         });
-        let theirs = Arc::clone(&shared);
-        std::thread::Builder::new().name("recorder".to_owned()).spawn(move || theirs.beat())?;
+        std::thread::Builder::new().name("recorder".to_owned()).spawn(move || pending.flush_loop(|| {}))?;
         Ok(Directory { shared })
     }
 
-    /// Has whoever makes redundancy of this storage, or of a clone of it, ask this mount what was written.
-    pub fn tell(&self, storage: &Plain) {
+    /// Makes this mount the writer of a storage: workers that encode its files ask the mount which bytes were written.
+    pub fn set_writer_of(&self, storage: &Plain) {
         let history: Arc<dyn DirectoryWriter> = self.shared.history.clone();
         storage.set_writer(Arc::downgrade(&history));
     }
 }
 
 impl Shared {
-    /// Records what was written and not recorded yet, again and again.
-    fn beat(&self) {
-        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*ended {
-            drop(ended);
-            self.record_all_written();
-            self.recorder.check();
-            self.recorder.catch_up();
-            ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-            if !*ended {
-                ended = self.over.wait_timeout(ended, BEAT).unwrap_or_else(PoisonError::into_inner).0;
-            }
-        }
-    }
-
-    /// Notes that bytes of a file were written. Ranges that touch become one; others are recorded at once.
-    fn note_written(&self, number: u64, range: Range<u64>, rest: Rest) {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = written.insert(number, (range.clone(), rest));
-        let Some((before, its_rest)) = before else { return };
-        if before.start <= range.end && range.start <= before.end {
-            let both = before.start.min(range.start)..before.end.max(range.end);
-            written.insert(number, (both, rest));
-        } else {
-            drop(written);
-            self.record_change(number, before, its_rest);
-        }
-    }
-
-    /// Tells the changelog of what is noted of a file.
-    fn record_written(&self, number: u64) {
-        let _recording = self.recording.read().unwrap_or_else(PoisonError::into_inner);
-        let noted = self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
-        if let Some((range, rest)) = noted {
-            self.record_change(number, range, rest);
-        }
-    }
-
-    /// Tells the changelog of all that is noted.
-    fn record_all_written(&self) {
-        let _recording = self.recording.write().unwrap_or_else(PoisonError::into_inner);
-        let noted = std::mem::take(&mut *self.written.lock().unwrap_or_else(PoisonError::into_inner));
-        for (number, (range, rest)) in noted {
-            self.record_change(number, range, rest);
-        }
-    }
-
-    /// Tells the changelog that bytes of a file changed, by all names that are known.
-    fn record_change(&self, number: u64, range: Range<u64>, rest: Rest) {
-        for path in self.nodes.paths(number) {
-            self.recorder.wrote(path, range.clone(), rest);
-        }
-    }
-
-    /// The same of a file that need not be open.
+    /// Records a change of a file, open or not, under all its paths.
     fn record_change_of(&self, number: u64, range: Range<u64>, stat: &Statx) {
         if rustix::fs::FileType::from_raw_mode(u32::from(stat.stx_mode)).is_file() {
             let paths = self.nodes.paths(number);
-            // A file has names that nobody has looked up.
+            // It has hard links that the kernel never looked up.
             if paths.len() < stat.stx_nlink as usize && stat.stx_nlink > 1 {
-                self.recorder.unknown(Vec::new());
+                self.recorder.record_unknown(Vec::new());
             }
             for path in paths {
-                let rest = self.recorder.rest(&path, &(*stat).into());
-                self.recorder.wrote(path, range.clone(), rest);
+                let rest = self.recorder.rest_of(&path, &(*stat).into());
+                self.recorder.record_write(path, range.clone(), rest);
             }
         }
     }
 
-    /// Tells the kernel of what a name stands for.
-    fn tell(&self, parent: u64, name: &[u8], stat: &Statx) -> (FileAttr, Generation) {
+    /// Reply to a lookup of `name`; counts it as known to the kernel.
+    fn entry_reply(&self, parent: u64, name: &[u8], stat: &Statx) -> (FileAttr, Generation) {
         let number = self.source.number(stat);
         let generation = self.nodes.found(parent, name, number);
         (attributes(number, stat), Generation(generation))
@@ -224,16 +163,14 @@ impl Shared {
 }
 
 impl Files for Directory {
-    const WISHES: &'static [InitFlags] = &WISHES;
+    const CAPABILITIES: &'static [InitFlags] = &CAPABILITIES;
 
     fn end(&mut self) {
-        let shared = &self.shared;
-        shared.record_all_written();
-        *shared.ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        shared.over.notify_all();
+        self.shared.pending.flush_all();
+        self.shared.pending.stop();
     }
 
-    fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Told> {
+    fn look_up(&self, parent: u64, name: &[u8]) -> Answer<EntryReply> {
         self.shared.look_up(parent, name)
     }
 
@@ -245,24 +182,31 @@ impl Files for Directory {
         Ok(attributes(number, &self.shared.stat(number, handle)?))
     }
 
-    fn change(&self, number: u64, handle: Option<u64>, wanted: Wanted, uid: u32) -> Answer<FileAttr> {
-        Ok(attributes(number, &self.shared.change(number, handle, wanted, uid)?))
+    fn change(&self, number: u64, handle: Option<u64>, set: SetAttr, uid: u32) -> Answer<FileAttr> {
+        Ok(attributes(number, &self.shared.change(number, handle, set, uid)?))
     }
 
     fn read_link(&self, number: u64) -> Answer<Vec<u8>> {
         self.shared.read_link(number)
     }
 
-    fn make_node(&self, parent: u64, name: &[u8], mode: u32, device: u32, who: &Request) -> Answer<Told> {
-        self.shared.make_node(parent, name, mode, device, who)
+    fn make_node(
+        &self,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        device: u32,
+        request: &Request,
+    ) -> Answer<EntryReply> {
+        self.shared.make_node(parent, name, mode, device, request)
     }
 
-    fn make_directory(&self, parent: u64, name: &[u8], mode: u32, who: &Request) -> Answer<Told> {
-        self.shared.make_directory(parent, name, mode, who)
+    fn make_directory(&self, parent: u64, name: &[u8], mode: u32, request: &Request) -> Answer<EntryReply> {
+        self.shared.make_directory(parent, name, mode, request)
     }
 
-    fn make_link(&self, parent: u64, name: &[u8], target: &Path, who: &Request) -> Answer<Told> {
-        self.shared.make_link(parent, name, target, who)
+    fn make_link(&self, parent: u64, name: &[u8], target: &Path, request: &Request) -> Answer<EntryReply> {
+        self.shared.make_link(parent, name, target, request)
     }
 
     fn unlink(&self, parent: u64, name: &[u8]) -> Answer<()> {
@@ -277,7 +221,7 @@ impl Files for Directory {
         self.shared.rename(from, to, flags)
     }
 
-    fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<Told> {
+    fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<EntryReply> {
         self.shared.link(number, parent, name)
     }
 
@@ -285,8 +229,8 @@ impl Files for Directory {
         self.shared.open(number, flags, backing)
     }
 
-    fn passes_through(&self) -> bool {
-        self.shared.passing.is_some()
+    fn has_passthrough(&self) -> bool {
+        self.shared.passthrough.is_some()
     }
 
     fn create(
@@ -295,9 +239,9 @@ impl Files for Directory {
         name: &[u8],
         mode: u32,
         flags: i32,
-        who: &Request,
-    ) -> Answer<(Told, FileHandle, FopenFlags)> {
-        self.shared.create(parent, name, mode, flags, who)
+        request: &Request,
+    ) -> Answer<(EntryReply, FileHandle, FopenFlags)> {
+        self.shared.create(parent, name, mode, flags, request)
     }
 
     fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
@@ -308,8 +252,8 @@ impl Files for Directory {
         self.shared.fetch(handle, offset, pages)
     }
 
-    fn show(&self, handle: u64, offset: u64, size: u32, window: &mut Window) -> Option<Shown<'_>> {
-        self.shared.show(handle, offset, size, window)
+    fn map_read(&self, handle: u64, offset: u64, size: u32, window: &mut Window) -> Option<MappedRead<'_>> {
+        self.shared.map_read(handle, offset, size, window)
     }
 
     fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<usize> {

@@ -1,9 +1,10 @@
-//! Open files and directories, by the number that the kernel knows them by.
+//! Table of open files or directories, by FUSE file handle.
 
+use gabion_platform::sync;
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 /// Handles of one kind.
 #[derive(Debug)]
@@ -21,22 +22,22 @@ impl<T> Default for Handles<T> {
 impl<T> Handles<T> {
     pub(crate) fn add(&self, what: Arc<T>) -> u64 {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.open.write().unwrap_or_else(PoisonError::into_inner).insert(number, what);
+        sync::write(&self.open).insert(number, what);
         number
     }
 
     pub(crate) fn get(&self, number: u64) -> io::Result<Arc<T>> {
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let open = sync::read(&self.open);
         open.get(&number).cloned().ok_or_else(|| rustix::io::Errno::BADF.into())
     }
 
     pub(crate) fn remove(&self, number: u64) -> Option<Arc<T>> {
-        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&number)
+        sync::write(&self.open).remove(&number)
     }
 
-    /// One that fits, if any does.
+    /// The first open handle that matches.
     pub(crate) fn find(&self, fits: impl Fn(&T) -> bool) -> Option<Arc<T>> {
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let open = sync::read(&self.open);
         open.values().find(|handle| fits(handle)).cloned()
     }
 }

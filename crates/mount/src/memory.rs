@@ -1,10 +1,11 @@
-//! Memory that answers are made in: each thread that serves has its own, and uses it again and again.
+//! Reply buffers: each serving thread has its own and reuses them.
 
 use gabion_platform::memory::Pages;
 use gabion_platform::window::Window;
 use std::cell::RefCell;
 
-/// Pieces of at least this size are worth a look at where they are: for less, a copy costs no more than mapping, and a disk is best read ahead of.
+/// Smallest reply for which mapping or direct reads pay: below it a copy costs no more, and read-ahead serves a disk
+/// better.
 const LARGE: usize = 256 << 10;
 
 /// Lends a buffer of `size` bytes.
@@ -18,7 +19,7 @@ pub(crate) fn with_buffer<T>(size: usize, work: impl FnOnce(&mut [u8]) -> T) -> 
     })
 }
 
-/// Lends memory in large pages for an answer of `size` bytes, if that is worth it and it is to be had.
+/// Lends memory in large pages for a reply of `size` bytes, if it is large enough and memory is available.
 pub(crate) fn with_pages<T>(size: usize, work: impl FnOnce(&mut [u8]) -> Option<T>) -> Option<T> {
     thread_local!(static PAGES: RefCell<Option<Pages>> = const { RefCell::new(None) });
     if size < LARGE {
@@ -32,7 +33,8 @@ pub(crate) fn with_pages<T>(size: usize, work: impl FnOnce(&mut [u8]) -> Option<
     })
 }
 
-/// Lends a window for an answer of `size` bytes, if that is worth it and one is to be had. It holds no file afterwards.
+/// Lends a mapping window for a reply of `size` bytes, if it is large enough and a window is available. The window is
+/// cleared afterwards.
 pub(crate) fn with_window<T>(size: usize, work: impl FnOnce(&mut Window) -> Option<T>) -> Option<T> {
     thread_local!(static WINDOW: RefCell<Option<Window>> = const { RefCell::new(None) });
     if size < LARGE {

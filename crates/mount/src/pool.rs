@@ -1,8 +1,14 @@
-//! A pool of targets, shown as one file system.
+//! Mount of a pool: a file system whose files are striped over several targets.
 //!
-//! Names are those of the pool's namespace; files are read and written in place in their objects, on several targets. What is
-//! not in a stub yet is in the table of `Inode`s: files that someone has open. Publishing what they are and taking names away
-//! exclude each other (`order`), so that no stub comes back after its name is gone.
+//! Directories and stubs (size, owner, place of the content) are in the pool's namespace; content is read and written
+//! in place in the object files on the targets. While a file is open, its changed attributes are only in the table of
+//! `Inode`s; they are published into its stub at `fsync`, at the last close, and every two seconds by the flush thread.
+//!
+//! A write takes this path: `content::write` → `LiveFile::write` (content and redundancy state) → `PendingWrites` →
+//! `Recorder` → changelog.
+//!
+//! Lock order: publishing a stub holds `order` for reading, removing or renaming a name holds it for writing. So no
+//! stub is written under a name that is gone.
 
 mod acl;
 mod content;
@@ -12,12 +18,13 @@ mod history;
 mod inodes;
 mod names;
 
-use crate::attributes::Wanted;
-use crate::directory::Guarded;
+use crate::attributes::SetAttr;
+use crate::directory::VerifiedReads;
 use crate::handles::Handles;
 use crate::nodes::Nodes;
-use crate::recorder::{Recorder, Rest};
-use crate::served::{Answer, Backing, Files, Opened, Space, Told};
+use crate::pending::PendingWrites;
+use crate::recorder::Recorder;
+use crate::served::{Answer, Backing, EntryReply, Files, Opened, Space};
 use content::OpenFile;
 use fuser::{
     FileAttr, FileHandle, FopenFlags, InitFlags, RenameFlags, ReplyDirectory, ReplyDirectoryPlus, Request,
@@ -29,22 +36,17 @@ use inodes::Inode;
 use names::OpenDirectory;
 use std::collections::HashMap;
 use std::io;
-use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, RwLock, Weak};
 
-/// How often ranges that were written, and are not recorded yet, are.
-const BEAT: Duration = Duration::from_millis(500);
+/// Rounds of the flush thread between two publications of changed stubs.
+const ROUNDS_TO_PUBLISH: u32 = 4;
 
-/// How many beats pass before what is not in stubs yet is put there.
-const BEATS_TO_REST: u32 = 4;
-
-/// Blocks that free space is counted in.
+/// Unit of free space, in bytes.
 const BLOCK: u64 = 4096;
 
-/// What the kernel is asked for, where it can.
-const WISHES: [InitFlags; 7] = [
+/// FUSE capabilities to ask the kernel for.
+const CAPABILITIES: [InitFlags; 7] = [
     InitFlags::FUSE_DO_READDIRPLUS,
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_ASYNC_DIO,
@@ -54,163 +56,102 @@ const WISHES: [InitFlags; 7] = [
     InitFlags::FUSE_POSIX_ACL,
 ];
 
-/// A file system that shows a pool.
+/// The file system of a mounted pool.
 pub struct Pool {
     shared: Arc<Shared>,
-    beat: Option<std::thread::JoinHandle<()>>,
+    flusher: Option<std::thread::JoinHandle<()>>,
 }
 
-/// What requests and the beat share.
+/// State that requests and the flush thread share.
 struct Shared {
     live: Live,
     clock: Clock,
-    nodes: Nodes,
-    /// Files that someone has open, by number.
+    nodes: Arc<Nodes>,
+    /// Open files, by inode number.
     inodes: Mutex<HashMap<u64, Arc<Inode>>>,
     files: Handles<OpenFile>,
     directories: Handles<OpenDirectory>,
-    /// Held to publish a file under a name; held alone to take names away.
+    /// Read: publish a stub under a name. Write: remove or rename names.
     order: RwLock<()>,
-    /// Ranges that were written and are not recorded yet, by file.
-    written: Mutex<HashMap<u64, (Range<u64>, Rest)>>,
-    /// Held to record ranges of one file; held alone while the ranges of all files are on their way from `written` to the changelog, so that
-    /// a close or an `fsync` does not return before them.
-    recording: RwLock<()>,
-    /// The version of a file that the kernel may have pages of.
+    pending: PendingWrites,
+    /// Version of each file whose pages the kernel may have cached.
     cached: Mutex<HashMap<u64, content::Version>>,
     recorder: Arc<Recorder>,
-    guarded: Option<Guarded>,
-    ended: Mutex<bool>,
-    over: Condvar,
-}
-
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
+    verified: Option<VerifiedReads>,
 }
 
 impl Pool {
-    /// Shows a pool. `coders` make again what is lost, `clock` is that of the pool. With `guarded`, what is read is
-    /// checked block by block. Whoever makes redundancy of this pool, or a clone of it, is told what was written.
+    /// A file system for `pool`. `coders` reconstruct lost blocks, `clock` is the clock of the pool. With `verified`,
+    /// files opened read-only are verified block by block. The mount becomes the writer of the pool and its clones:
+    /// workers that encode files ask it which bytes were written.
     ///
     /// # Errors
-    /// Another process has the pool mounted, too few targets answer, or there is no thread to be had.
+    /// Another process has the pool mounted, too few targets answer, or the flush thread cannot be started.
     pub fn new(
         pool: gabion_vault::storage::pool::Pool,
         coders: Coders,
         clock: Clock,
         recorder: Arc<Recorder>,
-        guarded: Option<Guarded>,
+        verified: Option<VerifiedReads>,
     ) -> io::Result<Pool> {
+        let live = Live::start(pool.clone(), coders)?;
+        let nodes = Arc::new(Nodes::default());
+        let pending = PendingWrites::new(Arc::clone(&nodes), Arc::clone(&recorder));
         let shared = Arc::new(Shared {
-            live: Live::start(pool.clone(), coders)?,
+            live,
             clock,
-            nodes: Nodes::default(),
+            nodes,
             inodes: Mutex::default(),
             files: Handles::default(),
             directories: Handles::default(),
             order: RwLock::default(),
-            written: Mutex::default(),
-            recording: RwLock::default(),
+            pending,
             cached: Mutex::default(),
             recorder,
-            guarded,
-            ended: Mutex::new(false),
-            over: Condvar::new(),
+            verified,
         });
         let writer: Weak<Shared> = Arc::downgrade(&shared);
         pool.set_writer(writer);
         let theirs = Arc::clone(&shared);
-        let beat = std::thread::Builder::new().name("recorder".to_owned()).spawn(move || theirs.beat())?;
-        Ok(Pool { shared, beat: Some(beat) })
+        let flusher =
+            std::thread::Builder::new().name("recorder".to_owned()).spawn(move || theirs.flush_loop())?;
+        Ok(Pool { shared, flusher: Some(flusher) })
     }
 }
 
 impl Shared {
-    /// Records what was written and publishes what files are, again and again.
-    fn beat(&self) {
-        let mut beats = 0;
-        let mut ended = lock(&self.ended);
-        while !*ended {
-            drop(ended);
-            self.record_all_written();
-            self.recorder.check();
-            self.recorder.catch_up();
-            beats += 1;
-            if beats % BEATS_TO_REST == 0 {
-                self.rest_all();
+    /// Body of the flush thread. Every fourth round also writes stubs of open files.
+    fn flush_loop(&self) {
+        let mut rounds = 0;
+        self.pending.flush_loop(|| {
+            rounds += 1;
+            if rounds % ROUNDS_TO_PUBLISH == 0 {
+                self.publish_all();
             }
-            ended = lock(&self.ended);
-            if !*ended {
-                ended = self.over.wait_timeout(ended, BEAT).unwrap_or_else(PoisonError::into_inner).0;
-            }
-        }
-        drop(ended);
-        self.record_all_written();
+        });
+        self.pending.flush_all();
         self.close_all();
-    }
-
-    /// Notes that bytes of a file were written. Ranges that touch become one; others are recorded at once.
-    fn note_written(&self, number: u64, range: Range<u64>, rest: Rest) {
-        let mut written = lock(&self.written);
-        let before = written.insert(number, (range.clone(), rest));
-        let Some((before, its_rest)) = before else { return };
-        if before.start <= range.end && range.start <= before.end {
-            let both = before.start.min(range.start)..before.end.max(range.end);
-            written.insert(number, (both, rest));
-        } else {
-            drop(written);
-            self.record_change(number, before, its_rest);
-        }
-    }
-
-    /// Tells the changelog of what is noted of a file.
-    fn record_written(&self, number: u64) {
-        let _recording = self.recording.read().unwrap_or_else(PoisonError::into_inner);
-        let noted = lock(&self.written).remove(&number);
-        if let Some((range, rest)) = noted {
-            self.record_change(number, range, rest);
-        }
-    }
-
-    /// Tells the changelog of all that is noted.
-    fn record_all_written(&self) {
-        let _recording = self.recording.write().unwrap_or_else(PoisonError::into_inner);
-        let noted = std::mem::take(&mut *lock(&self.written));
-        for (number, (range, rest)) in noted {
-            self.record_change(number, range, rest);
-        }
-    }
-
-    /// Tells the changelog that bytes of a file changed, by all names that are known.
-    fn record_change(&self, number: u64, range: Range<u64>, rest: Rest) {
-        if !range.is_empty() {
-            for path in self.nodes.paths(number) {
-                self.recorder.wrote(path, range.clone(), rest);
-            }
-        }
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        *lock(&self.shared.ended) = true;
-        self.shared.over.notify_all();
-        // A beat that panicked has said why.
-        let _ = self.beat.take().map(std::thread::JoinHandle::join);
+        self.shared.pending.stop();
+        // If the thread panicked, it has printed why.
+        let _ = self.flusher.take().map(std::thread::JoinHandle::join);
     }
 }
 
 impl Files for Pool {
-    const WISHES: &'static [InitFlags] = &WISHES;
+    const CAPABILITIES: &'static [InitFlags] = &CAPABILITIES;
 
     fn end(&mut self) {
-        *lock(&self.shared.ended) = true;
-        self.shared.over.notify_all();
-        // All is published and recorded when the session is over. A beat that panicked has said why.
-        let _ = self.beat.take().map(std::thread::JoinHandle::join);
+        self.shared.pending.stop();
+        // Waits until everything is published and recorded. If the thread panicked, it has printed why.
+        let _ = self.flusher.take().map(std::thread::JoinHandle::join);
     }
 
-    fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Told> {
+    fn look_up(&self, parent: u64, name: &[u8]) -> Answer<EntryReply> {
         self.shared.look_up(parent, name)
     }
 
@@ -222,24 +163,31 @@ impl Files for Pool {
         self.shared.attributes(number)
     }
 
-    fn change(&self, number: u64, _: Option<u64>, wanted: Wanted, uid: u32) -> Answer<FileAttr> {
-        self.shared.change(number, wanted, uid)
+    fn change(&self, number: u64, _: Option<u64>, set: SetAttr, uid: u32) -> Answer<FileAttr> {
+        self.shared.change(number, set, uid)
     }
 
     fn read_link(&self, number: u64) -> Answer<Vec<u8>> {
         self.shared.read_link(number)
     }
 
-    fn make_node(&self, parent: u64, name: &[u8], mode: u32, device: u32, who: &Request) -> Answer<Told> {
-        self.shared.make_node(parent, name, mode, device, who)
+    fn make_node(
+        &self,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        device: u32,
+        request: &Request,
+    ) -> Answer<EntryReply> {
+        self.shared.make_node(parent, name, mode, device, request)
     }
 
-    fn make_directory(&self, parent: u64, name: &[u8], mode: u32, who: &Request) -> Answer<Told> {
-        self.shared.make_directory(parent, name, mode, who)
+    fn make_directory(&self, parent: u64, name: &[u8], mode: u32, request: &Request) -> Answer<EntryReply> {
+        self.shared.make_directory(parent, name, mode, request)
     }
 
-    fn make_link(&self, parent: u64, name: &[u8], target: &Path, who: &Request) -> Answer<Told> {
-        self.shared.make_link(parent, name, target, who)
+    fn make_link(&self, parent: u64, name: &[u8], target: &Path, request: &Request) -> Answer<EntryReply> {
+        self.shared.make_link(parent, name, target, request)
     }
 
     fn unlink(&self, parent: u64, name: &[u8]) -> Answer<()> {
@@ -254,14 +202,14 @@ impl Files for Pool {
         self.shared.rename(from, to, flags)
     }
 
-    fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<Told> {
+    fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<EntryReply> {
         self.shared.link(number, parent, name)
     }
 
     fn open(&self, number: u64, flags: i32, _: Backing<'_>) -> Answer<Opened> {
         // The content is in several files; the kernel can only read from one.
         let (handle, how) = self.shared.open(number, flags)?;
-        Ok(Opened { handle, how, passes: None })
+        Ok(Opened { handle, how, passthrough: None })
     }
 
     fn create(
@@ -270,9 +218,9 @@ impl Files for Pool {
         name: &[u8],
         mode: u32,
         flags: i32,
-        who: &Request,
-    ) -> Answer<(Told, FileHandle, FopenFlags)> {
-        self.shared.create(parent, name, mode, flags, who)
+        request: &Request,
+    ) -> Answer<(EntryReply, FileHandle, FopenFlags)> {
+        self.shared.create(parent, name, mode, flags, request)
     }
 
     fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {

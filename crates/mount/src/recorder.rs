@@ -1,10 +1,12 @@
-//! Tells the changelog what happens, before anyone is told that it is durable.
+//! Recorder of a mount: writes every change of the mounted files to the changelog.
 //!
-//! A change is handed to the changelog when it has happened and is durable there within moments; whoever asks for durability
-//! (`fsync`, synchronous writes) waits for that as well. As long as a mount is alive its repository holds a mark: if the process
-//! dies before the changelog has everything, the next one finds the mark and has everything reconciled by a scan.
+//! Entries are handed over asynchronously and are durable within moments; `fsync` and synchronous writes wait until
+//! they are ([`flush`](Recorder::flush)). While a mount runs, its repository contains a mark file. If the process dies
+//! before all entries are durable, the next mount finds the mark and records a gap for the whole tree, so that a scan
+//! finds the missing changes.
 
 use gabion_platform::lock::Lockable;
+use gabion_platform::sync;
 use gabion_vault::changelog::{Change, Changelog, Error, Ticket, When};
 use gabion_vault::policy::Policy;
 use gabion_vault::private::read_text;
@@ -15,45 +17,45 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// The mark of a mount that is alive, in its repository.
+/// Name of the mark file of a running mount, in its repository.
 pub const MARK: &str = "mounted";
 
-/// However often a file is written, it is protected after this many quiet periods, and not before [`SHORTEST_CAP`].
+/// A file that is written without pause becomes due after this many quiet periods, but not before [`SHORTEST_CAP`].
 const QUIET_PERIODS: Nanos = 10;
 const SHORTEST_CAP: Nanos = 60 * SECOND;
 
-/// How long to wait before an engine that fails is asked again.
+/// Pause before a failed changelog is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What happens to writes while the changelog does not answer.
+/// Behaviour of writes while the changelog is unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outage {
-    /// They wait.
+    /// Writes block until it is available again.
     Wait,
-    /// They go on; everything is reconciled by a scan when it is back.
+    /// Writes go on; a gap is recorded later, and a scan finds what changed.
     Continue,
 }
 
-/// How long a file is to rest before it is protected, and how urgent it is then.
+/// Quiet period of a file before it becomes due, and its priority then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rest {
     quiet: Nanos,
     priority: u8,
 }
 
-/// Records changes of one mount.
+/// Records the changes of one mount.
 pub struct Recorder {
     changelog: Arc<dyn Changelog>,
     policy: Policy,
     clock: Clock,
     outage: Outage,
-    /// Something could not be recorded: when the changelog is back, everything is to be scanned.
-    missed: AtomicBool,
-    catching_up: Mutex<()>,
-    /// Of changes whose fate is not known yet, in order.
+    /// A change could not be recorded: a gap for the whole tree has to be.
+    gap_pending: AtomicBool,
+    gap_lock: Mutex<()>,
+    /// Entries whose result is not known yet, in order.
     tickets: Mutex<VecDeque<Ticket>>,
     recorded: AtomicU64,
     mark: Mutex<Option<Mark>>,
@@ -65,11 +67,11 @@ struct Mark {
 }
 
 impl Recorder {
-    /// Records into `changelog`; `repository` keeps the mark. If one is left there by a mount that died, everything has to be
-    /// reconciled: that is recorded before this returns.
+    /// Records into `changelog` and creates the mark in `repository`. If a dead mount left its mark there, a gap for
+    /// the whole tree is recorded first.
     ///
     /// # Errors
-    /// Another mount is alive, the mark cannot be made, or the changelog does not answer.
+    /// Another mount is running, the mark cannot be created, or the changelog does not answer.
     pub fn start(
         changelog: Arc<dyn Changelog>,
         policy: Policy,
@@ -80,7 +82,7 @@ impl Recorder {
         let tree = Tree::open_owned(repository)?;
         let left = tree.find(MARK.as_bytes())?.is_some();
         let file = Lockable::from(tree.write_or_create(MARK.as_bytes(), 0o600)?);
-        // The living hold it: another mount would take their mark away at its end.
+        // A running mount holds the lock; this one would remove its mark at the end.
         if file.try_lock().is_err() {
             let holder = read_text(&*file).unwrap_or_default();
             let why = format!("it is mounted by another process: {}", holder.trim_end());
@@ -95,8 +97,8 @@ impl Recorder {
             policy,
             clock,
             outage,
-            missed: AtomicBool::new(false),
-            catching_up: Mutex::new(()),
+            gap_pending: AtomicBool::new(false),
+            gap_lock: Mutex::new(()),
             tickets: Mutex::new(VecDeque::new()),
             recorded: AtomicU64::new(0),
             mark: Mutex::new(Some(Mark { repository: tree, _file: file })),
@@ -108,72 +110,72 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Everything is recorded: takes the mark away. Whoever dies before leaves it.
+    /// Flushes, and removes the mark if every change is recorded.
     ///
     /// # Errors
     /// The mark cannot be removed.
     pub fn finish(&self) -> io::Result<()> {
-        self.settle();
-        if self.missed.load(Ordering::Acquire) {
+        self.flush();
+        if self.gap_pending.load(Ordering::Acquire) {
             return Ok(());
         }
-        match self.mark.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        match sync::lock(&self.mark).take() {
             Some(mark) => mark.repository.remove(MARK.as_bytes()),
             None => Ok(()),
         }
     }
 
-    /// What the policy says of a file.
-    pub fn rest(&self, path: &[u8], stat: &Stat) -> Rest {
+    /// Quiet period and priority of a file by the policy.
+    pub fn rest_of(&self, path: &[u8], stat: &Stat) -> Rest {
         let treatment = self.policy.decide(path, stat, self.clock.now()).treatment;
         let (quiet, priority) = treatment.map_or((0, 0), |treatment| (treatment.quiet, treatment.priority));
         Rest { quiet, priority }
     }
 
-    /// Bytes of a file changed.
-    pub fn wrote(&self, path: Vec<u8>, range: Range<u64>, rest: Rest) {
+    /// Records that bytes of a file changed.
+    pub fn record_write(&self, path: Vec<u8>, range: Range<u64>, rest: Rest) {
         let now = self.clock.now();
         let cap = rest.quiet.saturating_mul(QUIET_PERIODS).max(SHORTEST_CAP);
         let when = When::after_rest(now, rest.quiet, cap, rest.priority);
-        self.take(Change::modify(path, range, when));
+        self.record(Change::modify(path, range, when));
     }
 
-    /// A file or directory got another name.
-    pub fn renamed(&self, from: Vec<u8>, to: Vec<u8>) {
-        self.take(Change::rename(from, to, When::now(self.clock.now(), 0)));
+    /// Records that a file or directory was renamed.
+    pub fn record_rename(&self, from: Vec<u8>, to: Vec<u8>) {
+        self.record(Change::rename(from, to, When::now(self.clock.now(), 0)));
     }
 
-    /// A file or directory is gone.
-    pub fn removed(&self, path: Vec<u8>) {
-        self.take(Change::delete(path, When::now(self.clock.now(), 0)));
+    /// Records that a file or directory was removed.
+    pub fn record_removal(&self, path: Vec<u8>) {
+        self.record(Change::delete(path, When::now(self.clock.now(), 0)));
     }
 
-    /// Something happened at and beneath a path, and what is not known.
-    pub fn unknown(&self, path: Vec<u8>) {
-        self.take(Change::gap(path, When::now(self.clock.now(), 0)));
+    /// Records an unknown change at or below a path; it will be scanned.
+    pub fn record_unknown(&self, path: Vec<u8>) {
+        self.record(Change::gap(path, When::now(self.clock.now(), 0)));
     }
 
-    /// How many changes were recorded.
+    /// Number of changes recorded so far.
     pub fn recorded(&self) -> u64 {
         self.recorded.load(Ordering::Relaxed)
     }
 
-    fn take(&self, change: Change) {
+    fn record(&self, change: Change) {
         self.recorded.fetch_add(1, Ordering::Relaxed);
         loop {
-            self.catch_up();
+            self.record_gap();
             match self.changelog.record_later(std::slice::from_ref(&change)) {
                 Ok(ticket) => {
                     self.tickets().push_back(ticket);
                     return;
                 }
-                // A path too long for the log, say: waiting does not help, a scan does.
+                // For example a path that is too long for the log: a retry would fail as well, a scan finds the change.
                 Err(Error::Path { .. } | Error::Range { .. } | Error::Nested { .. }) => {
-                    self.missed.store(true, Ordering::Release);
+                    self.gap_pending.store(true, Ordering::Release);
                     return;
                 }
                 Err(_) if self.outage == Outage::Continue => {
-                    self.missed.store(true, Ordering::Release);
+                    self.gap_pending.store(true, Ordering::Release);
                     return;
                 }
                 Err(_) => std::thread::sleep(PAUSE),
@@ -181,47 +183,47 @@ impl Recorder {
         }
     }
 
-    /// Returns when all that was recorded before is durable.
-    pub fn settle(&self) {
+    /// Waits until all changes recorded before are durable.
+    pub fn flush(&self) {
         loop {
-            // Groups are decided in order: when this one is, all before it are.
-            let heard = self.changelog.record_later(&[]).and_then(Ticket::wait).is_ok();
-            self.check();
-            if heard && self.catch_up() || self.outage == Outage::Continue {
+            // Groups complete in order: when this one is durable, all before it are.
+            let recorded = self.changelog.record_later(&[]).and_then(Ticket::wait).is_ok();
+            self.collect_results();
+            if recorded && self.record_gap() || self.outage == Outage::Continue {
                 return;
             }
             std::thread::sleep(PAUSE);
         }
     }
 
-    /// Looks what became of changes that nobody waited for. To be called now and then.
-    pub fn check(&self) {
+    /// Collects results of entries that nobody waits for. The flush thread calls this regularly.
+    pub fn collect_results(&self) {
         let mut tickets = self.tickets();
         while tickets.front().is_some_and(Ticket::is_decided) {
             if tickets.pop_front().is_some_and(|ticket| ticket.wait().is_err()) {
-                self.missed.store(true, Ordering::Release);
+                self.gap_pending.store(true, Ordering::Release);
             }
         }
     }
 
     fn tickets(&self) -> MutexGuard<'_, VecDeque<Ticket>> {
-        self.tickets.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.tickets)
     }
 
-    /// If something is missing from the log, says so there. False if nobody listens.
-    pub fn catch_up(&self) -> bool {
-        if !self.missed.load(Ordering::Acquire) {
+    /// Records a gap if a change is missing from the changelog. False if the changelog does not answer.
+    pub fn record_gap(&self) -> bool {
+        if !self.gap_pending.load(Ordering::Acquire) {
             return true;
         }
-        let _one_at_a_time = self.catching_up.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.missed.swap(false, Ordering::AcqRel) {
+        let _recording = sync::lock(&self.gap_lock);
+        if !self.gap_pending.swap(false, Ordering::AcqRel) {
             return true;
         }
         let gap = Change::gap(Vec::new(), When::now(self.clock.now(), u8::MAX));
-        let heard = self.changelog.record(&[gap]).is_ok();
-        if !heard {
-            self.missed.store(true, Ordering::Release);
+        let recorded = self.changelog.record(&[gap]).is_ok();
+        if !recorded {
+            self.gap_pending.store(true, Ordering::Release);
         }
-        heard
+        recorded
     }
 }

@@ -1,6 +1,9 @@
-//! What a file system here has to be able to do, and how requests of the kernel get there.
+//! FUSE layer: the [`Files`] trait that both file systems implement, and the adapter that serves kernel requests from
+//! it.
+//!
+//! The adapter decodes requests, calls one method, and encodes the reply or the error number.
 
-use crate::attributes::Wanted;
+use crate::attributes::SetAttr;
 use crate::memory::{with_buffer, with_pages, with_window};
 use fuser::{
     AccessFlags, BackingId, BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem,
@@ -17,34 +20,34 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock, RwLockReadGuard};
 use std::time::{Duration, SystemTime};
 
-/// How long the kernel believes what it was told of names and attributes. What is shown may be changed directly as well.
-pub(crate) const BELIEVED: Duration = Duration::from_secs(1);
+/// Time for which the kernel caches names and attributes. The source may also be changed directly, so it is short.
+pub(crate) const CACHE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a request is answered with if it fails.
+/// Result of a request; an error is sent as its error number.
 pub(crate) type Answer<T> = io::Result<T>;
 
-/// What the kernel is told of a name.
-pub(crate) type Told = (FileAttr, Generation);
+/// Reply to a lookup: attributes, and the generation of the inode number.
+pub(crate) type EntryReply = (FileAttr, Generation);
 
-/// Tells the kernel of a file that it may read by itself.
+/// Registers a file with the kernel for passthrough reads.
 pub(crate) type Backing<'a> = &'a dyn Fn(BorrowedFd<'_>) -> io::Result<BackingId>;
 
-/// A file that was opened.
+/// Reply to an open request.
 pub(crate) struct Opened {
     pub(crate) handle: FileHandle,
     pub(crate) how: FopenFlags,
-    /// What the kernel reads by itself.
-    pub(crate) passes: Option<Arc<BackingId>>,
+    /// Backing file, if the kernel reads it directly.
+    pub(crate) passthrough: Option<Arc<BackingId>>,
 }
 
-/// What is shown, kept until the window is clear again. Meanwhile nobody cuts it through the mount: pages that go while the kernel copies them are
-/// an `EIO` to who reads.
-pub(crate) struct Shown<'a> {
+/// A mapped range that the kernel copies from. While this is held, the file cannot be truncated through the mount: the
+/// reader would get `EIO` for pages that disappear during the copy.
+pub(crate) struct MappedRead<'a> {
     pub(crate) bytes: usize,
     pub(crate) _uncut: RwLockReadGuard<'a, ()>,
 }
 
-/// Room, in blocks of so many bytes; numbers of files.
+/// Reply to `statfs`: space in units of `block` bytes, and numbers of files.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Space {
     pub(crate) blocks: u64,
@@ -56,31 +59,37 @@ pub(crate) struct Space {
     pub(crate) name: u32,
 }
 
-/// A file system: one method per request, which gives what the kernel is told. Files are spoken of by number, those that are
-/// open by handle.
+/// A file system: one method per request. Files are identified by inode number, open files by handle.
 pub(crate) trait Files: Send + Sync + 'static {
-    /// What the kernel is asked for, where it can.
-    const WISHES: &'static [InitFlags];
+    /// Optional FUSE capabilities to enable.
+    const CAPABILITIES: &'static [InitFlags];
 
-    /// Whether some files are read by the kernel itself.
-    fn passes_through(&self) -> bool {
+    /// True if some files are read by FUSE passthrough.
+    fn has_passthrough(&self) -> bool {
         false
     }
 
-    /// The last request has been answered.
+    /// Called after the last request.
     fn end(&mut self);
-    fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Told>;
+    fn look_up(&self, parent: u64, name: &[u8]) -> Answer<EntryReply>;
     fn forget(&self, number: u64, count: u64);
     fn attributes(&self, number: u64, handle: Option<u64>) -> Answer<FileAttr>;
-    fn change(&self, number: u64, handle: Option<u64>, wanted: Wanted, uid: u32) -> Answer<FileAttr>;
+    fn change(&self, number: u64, handle: Option<u64>, set: SetAttr, uid: u32) -> Answer<FileAttr>;
     fn read_link(&self, number: u64) -> Answer<Vec<u8>>;
-    fn make_node(&self, parent: u64, name: &[u8], mode: u32, device: u32, who: &Request) -> Answer<Told>;
-    fn make_directory(&self, parent: u64, name: &[u8], mode: u32, who: &Request) -> Answer<Told>;
-    fn make_link(&self, parent: u64, name: &[u8], target: &Path, who: &Request) -> Answer<Told>;
+    fn make_node(
+        &self,
+        parent: u64,
+        name: &[u8],
+        mode: u32,
+        device: u32,
+        request: &Request,
+    ) -> Answer<EntryReply>;
+    fn make_directory(&self, parent: u64, name: &[u8], mode: u32, request: &Request) -> Answer<EntryReply>;
+    fn make_link(&self, parent: u64, name: &[u8], target: &Path, request: &Request) -> Answer<EntryReply>;
     fn unlink(&self, parent: u64, name: &[u8]) -> Answer<()>;
     fn remove_directory(&self, parent: u64, name: &[u8]) -> Answer<()>;
     fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Answer<()>;
-    fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<Told>;
+    fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<EntryReply>;
     fn open(&self, number: u64, flags: i32, backing: Backing<'_>) -> Answer<Opened>;
     fn create(
         &self,
@@ -88,22 +97,27 @@ pub(crate) trait Files: Send + Sync + 'static {
         name: &[u8],
         mode: u32,
         flags: i32,
-        who: &Request,
-    ) -> Answer<(Told, FileHandle, FopenFlags)>;
+        request: &Request,
+    ) -> Answer<(EntryReply, FileHandle, FopenFlags)>;
     fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize>;
-    /// Reads what is on a disk alone, to memory in large pages. Nothing where it is to be had otherwise.
+    /// Reads uncached data from the disk into memory in large pages. `None` if another way to read is better.
     fn fetch(&self, _handle: u64, _offset: u64, _pages: &mut [u8]) -> Option<usize> {
         None
     }
-    /// Shows what is read where the system keeps it, as the only piece of `window`, brought in: then only the kernel looks at it. Nothing
-    /// where that cannot be, and where bytes are to be checked first.
-    fn show(&self, _handle: u64, _offset: u64, _size: u32, _window: &mut Window) -> Option<Shown<'_>> {
+    /// Maps the range from the page cache as the only piece of `window`, so that the reply needs no copy. `None` if the
+    /// range cannot be mapped or fails verification.
+    fn map_read(
+        &self,
+        _handle: u64,
+        _offset: u64,
+        _size: u32,
+        _window: &mut Window,
+    ) -> Option<MappedRead<'_>> {
         None
     }
-    /// Writes, and says how much of it, which is less only if there was no room for more.
+    /// Writes, and returns the number of bytes; fewer than asked for only if the space ran out.
     fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<usize>;
-    /// Someone who is not privileged changes the content of an open file: nobody gets rights by a content that its owner did not
-    /// write. Says whether there were any to take away.
+    /// Removes setuid and setgid before an unprivileged user changes the content. True if there were any.
     fn drop_rights(&self, handle: u64) -> Answer<bool>;
     fn release(&self, handle: u64);
     fn sync(&self, handle: u64, data_only: bool) -> Answer<()>;
@@ -119,24 +133,24 @@ pub(crate) trait Files: Send + Sync + 'static {
     fn remove_attribute(&self, number: u64, name: &[u8]) -> Answer<()>;
     fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> Answer<()>;
 
-    /// Looks for data or a hole. The kernel takes all for data where nobody can tell.
+    /// Finds data or a hole. Without this, the kernel treats the whole file as data.
     fn seek(&self, _handle: u64, _offset: i64, _whence: i32) -> Answer<i64> {
         Err(rustix::io::Errno::NOSYS.into())
     }
 
-    /// Copies from one open file to another. The kernel copies by itself where nobody can.
+    /// Copies between open files. Without this, the kernel reads and writes.
     fn copy(&self, _from: (u64, u64), _to: (u64, u64), _length: u64) -> Answer<u32> {
         Err(rustix::io::Errno::NOSYS.into())
     }
 }
 
-/// Brings requests to a file system.
+/// Adapter from `fuser` requests to [`Files`].
 pub(crate) struct Served<F> {
     files: F,
     kernel: Kernel,
 }
 
-/// Whom the kernel hears from unasked. There is nobody before it is mounted.
+/// Handle for notifications to the kernel; empty until the file system is mounted.
 pub(crate) type Kernel = Arc<OnceLock<Notifier>>;
 
 impl<F: Files> Served<F> {
@@ -144,8 +158,8 @@ impl<F: Files> Served<F> {
         Served { files, kernel }
     }
 
-    /// Takes rights away from a file before its content changes. The kernel is told at once: a program could be run with them for as
-    /// long as it believes in what it was told before.
+    /// Removes setuid and setgid before the content changes, and invalidates the kernel's cached attributes: until they
+    /// expire, the file could be executed with the old rights.
     fn drop_rights(&self, number: INodeNo, handle: FileHandle) -> Answer<()> {
         if self.files.drop_rights(handle.0)?
             && let Some(kernel) = self.kernel.get()
@@ -156,13 +170,13 @@ impl<F: Files> Served<F> {
         Ok(())
     }
 
-    /// As the kernel asks for with writes, for requests that it does not ask with.
-    fn drop_rights_unless_root(&self, who: &Request, number: INodeNo, handle: FileHandle) -> Answer<()> {
-        if who.uid() == 0 { Ok(()) } else { self.drop_rights(number, handle) }
+    /// The same for requests without the kernel's flag for it.
+    fn drop_rights_unless_root(&self, request: &Request, number: INodeNo, handle: FileHandle) -> Answer<()> {
+        if request.uid() == 0 { Ok(()) } else { self.drop_rights(number, handle) }
     }
 }
 
-/// A program asks how long something is, or gives room for it.
+/// Replies with the size of an attribute, or with the bytes if the buffer is large enough.
 fn answer_sized(reply: ReplyXattr, bytes: &[u8], size: u32) {
     match size as usize {
         0 => reply.size(bytes.len() as u32),
@@ -171,11 +185,11 @@ fn answer_sized(reply: ReplyXattr, bytes: &[u8], size: u32) {
     }
 }
 
-/// Answers with what came of a request.
+/// Sends the result of a request.
 macro_rules! answer {
-    ($reply:ident, $result:expr, $told:pat => $tell:expr) => {
+    ($reply:ident, $result:expr, $value:pat => $send:expr) => {
         match $result {
-            Ok($told) => $tell,
+            Ok($value) => $send,
             Err(error) => $reply.error(Errno::from(error)),
         }
     };
@@ -184,11 +198,11 @@ macro_rules! answer {
 #[allow(clippy::too_many_arguments)]
 impl<F: Files> Filesystem for Served<F> {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        for wish in F::WISHES {
-            // What this kernel cannot do, it does without.
-            let _ = config.add_capabilities(*wish);
+        for capability in F::CAPABILITIES {
+            // Optional: older kernels lack some.
+            let _ = config.add_capabilities(*capability);
         }
-        if self.files.passes_through() && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok() {
+        if self.files.has_passthrough() && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok() {
             let _ = config.set_max_stack_depth(1);
         }
         let _ = config.set_max_write(1 << 20);
@@ -202,7 +216,7 @@ impl<F: Files> Filesystem for Served<F> {
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let found = self.files.look_up(parent.0, name.as_bytes());
-        answer!(reply, found, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+        answer!(reply, found, (attr, generation) => reply.entry(&CACHE_TIMEOUT, &attr, generation));
     }
 
     fn forget(&self, _: &Request, number: INodeNo, count: u64) {
@@ -211,7 +225,7 @@ impl<F: Files> Filesystem for Served<F> {
 
     fn getattr(&self, _: &Request, number: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
         let found = self.files.attributes(number.0, handle.map(|handle| handle.0));
-        answer!(reply, found, attr => reply.attr(&BELIEVED, &attr));
+        answer!(reply, found, attr => reply.attr(&CACHE_TIMEOUT, &attr));
     }
 
     fn setattr(
@@ -232,9 +246,9 @@ impl<F: Files> Filesystem for Served<F> {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let wanted = Wanted { mode, uid, gid, size, atime, mtime };
-        let changed = self.files.change(number.0, handle.map(|handle| handle.0), wanted, request.uid());
-        answer!(reply, changed, attr => reply.attr(&BELIEVED, &attr));
+        let set = SetAttr { mode, uid, gid, size, atime, mtime };
+        let changed = self.files.change(number.0, handle.map(|handle| handle.0), set, request.uid());
+        answer!(reply, changed, attr => reply.attr(&CACHE_TIMEOUT, &attr));
     }
 
     fn readlink(&self, _: &Request, number: INodeNo, reply: ReplyData) {
@@ -252,7 +266,7 @@ impl<F: Files> Filesystem for Served<F> {
         reply: ReplyEntry,
     ) {
         let made = self.files.make_node(parent.0, name.as_bytes(), mode, device, request);
-        answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+        answer!(reply, made, (attr, generation) => reply.entry(&CACHE_TIMEOUT, &attr, generation));
     }
 
     fn mkdir(
@@ -265,7 +279,7 @@ impl<F: Files> Filesystem for Served<F> {
         reply: ReplyEntry,
     ) {
         let made = self.files.make_directory(parent.0, name.as_bytes(), mode, request);
-        answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+        answer!(reply, made, (attr, generation) => reply.entry(&CACHE_TIMEOUT, &attr, generation));
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -278,7 +292,7 @@ impl<F: Files> Filesystem for Served<F> {
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let made = self.files.make_link(parent.0, name.as_bytes(), target, request);
-        answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+        answer!(reply, made, (attr, generation) => reply.entry(&CACHE_TIMEOUT, &attr, generation));
     }
 
     fn rename(
@@ -297,12 +311,12 @@ impl<F: Files> Filesystem for Served<F> {
 
     fn link(&self, _: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let made = self.files.link(number.0, parent.0, name.as_bytes());
-        answer!(reply, made, (attr, generation) => reply.entry(&BELIEVED, &attr, generation));
+        answer!(reply, made, (attr, generation) => reply.entry(&CACHE_TIMEOUT, &attr, generation));
     }
 
     fn open(&self, _: &Request, number: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let opened = self.files.open(number.0, flags.0, &|file| reply.open_backing(file));
-        answer!(reply, opened, Opened { handle, how, passes } => match passes {
+        answer!(reply, opened, Opened { handle, how, passthrough } => match passthrough {
             Some(backing) => reply.opened_passthrough(handle, how, &backing),
             None => reply.opened(handle, how),
         });
@@ -320,7 +334,7 @@ impl<F: Files> Filesystem for Served<F> {
     ) {
         let made = self.files.create(parent.0, name.as_bytes(), mode, flags, request);
         answer!(reply, made, ((attr, generation), handle, how) => {
-            reply.created(&BELIEVED, &attr, generation, handle, how);
+            reply.created(&CACHE_TIMEOUT, &attr, generation, handle, how);
         });
     }
 
@@ -335,7 +349,7 @@ impl<F: Files> Filesystem for Served<F> {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        // With one copy of the bytes less, if that can be.
+        // The first two ways save one copy of the bytes.
         let mut waiting = Some(reply);
         with_pages(size as usize, |pages| {
             let got = self.files.fetch(handle.0, offset, pages)?;
@@ -345,12 +359,12 @@ impl<F: Files> Filesystem for Served<F> {
         if waiting.is_none() {
             return;
         }
-        let shown = with_window(size as usize, |window| {
-            let shown = self.files.show(handle.0, offset, size, window)?;
-            waiting.take()?.data(&window.piece(0)[..shown.bytes]);
-            Some(shown)
+        let mapped = with_window(size as usize, |window| {
+            let mapped = self.files.map_read(handle.0, offset, size, window)?;
+            waiting.take()?.data(&window.piece(0)[..mapped.bytes]);
+            Some(mapped)
         });
-        drop(shown);
+        drop(mapped);
         let Some(reply) = waiting else { return };
         with_buffer(size as usize, |buffer| {
             let got = self.files.read(handle.0, offset, buffer);
@@ -379,7 +393,7 @@ impl<F: Files> Filesystem for Served<F> {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // Nothing is kept back here, so there is nothing to be told at close.
+        // Errors are reported by the write itself; close has nothing to report.
         reply.error(Errno::ENOSYS);
     }
 
@@ -464,7 +478,7 @@ impl<F: Files> Filesystem for Served<F> {
     }
 
     fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
-        // The kernel checks permissions itself and need not ask again.
+        // The kernel checks permissions itself (`default_permissions`).
         reply.error(Errno::ENOSYS);
     }
 

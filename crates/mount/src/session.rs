@@ -1,4 +1,4 @@
-//! Mounting and unmounting.
+//! Mount session: mounts a file system, and unmounts it.
 
 use crate::served::{Files, Kernel, Served};
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
@@ -9,42 +9,43 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How much the kernel reads ahead of a program, in KiB: that many requests of 1 MiB are on their way at once. Its own default of 128
-/// leaves a disk idle between requests.
+/// Read-ahead window of the kernel, in KiB: 16 requests of 1 MiB are in flight at once. The default of 128 KiB leaves a
+/// disk idle between requests.
 const READ_AHEAD_KIB: u32 = 16384;
 
-/// How long to wait before a mount that is in use is looked at again.
+/// Pause between attempts to unmount a busy mount.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How to mount.
+/// Options of a mount.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// What `mount` and `df` show as the source.
+    /// Source that `mount` and `df` show.
     pub name: String,
     /// Threads that serve requests.
     pub threads: usize,
-    /// Other users than the one who mounts may use it, as far as permissions of files go.
+    /// Other users may access it, subject to file permissions.
     pub allow_other: bool,
-    /// Nothing can be changed through it.
+    /// Read-only mount.
     pub read_only: bool,
-    /// What programs on it may do.
+    /// `suid`, `dev` and `exec` of the mount.
     pub privileges: Privileges,
 }
 
-/// What the files of a mount may be used for besides reading and writing.
+/// Mount options that restrict the use of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Privileges {
-    /// Programs with a setuid bit or capabilities run with them.
+    /// Setuid bits and file capabilities take effect.
     pub suid: bool,
     /// Device nodes can be opened.
     pub dev: bool,
-    /// Programs can be run.
+    /// Programs can be executed.
     pub exec: bool,
 }
 
 impl Privileges {
-    /// Privileges that the file systems of all these paths allow. An administrator mounts a disk `nosuid` and `nodev` because he does not
-    /// trust what is on it: the same files must not be more elsewhere. A path that does not answer says nothing.
+    /// Privileges that the file systems of all these paths allow. A disk is mounted `nosuid` or `nodev` because its
+    /// content is not trusted, and that must also hold for the same files under another mount. Paths that cannot be
+    /// examined are ignored.
     pub fn of(paths: &[PathBuf]) -> Privileges {
         use rustix::fs::StatVfsMountFlags as Flags;
         let found = paths.iter().filter_map(|path| rustix::fs::statvfs(path).ok());
@@ -54,33 +55,33 @@ impl Privileges {
     }
 }
 
-/// Why there is no mount.
+/// Error of a mount or unmount.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// The kernel or `fusermount3` refuses.
-    #[error("{} cannot be mounted at: {source}", path.display())]
+    /// The kernel or `fusermount3` refused.
+    #[error("cannot mount at {}: {source}", path.display())]
     Refused {
         /// The mount point.
         path: PathBuf,
-        /// What it says.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is in use, or the system refuses.
-    #[error("{} cannot be unmounted: {source}", path.display())]
+    /// The mount is in use, or the system refused.
+    #[error("cannot unmount {}: {source}", path.display())]
     Busy {
         /// The mount point.
         path: PathBuf,
-        /// What it says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The mount would hide what is there.
-    #[error("{} is not empty: what is there would be hidden", path.display())]
+    /// The mount point has files, which the mount would hide.
+    #[error("{} is not empty: the mount would hide its files", path.display())]
     NotEmpty {
         /// The mount point.
         path: PathBuf,
     },
-    /// The mount would show itself.
-    #[error("{} and {} overlap: mount elsewhere", mountpoint.display(), path.display())]
+    /// The mount point is in the source or the source in the mount point.
+    #[error("mount point {} and source {} overlap: choose another mount point", mountpoint.display(), path.display())]
     Overlap {
         /// The mount point.
         mountpoint: PathBuf,
@@ -89,13 +90,13 @@ pub enum MountError {
     },
 }
 
-/// A mount that is alive; it ends when this is dropped.
+/// A running mount; dropping it unmounts.
 #[derive(Debug)]
 pub struct Mounted {
     session: BackgroundSession,
 }
 
-/// What can be mounted.
+/// A file system that can be mounted.
 pub trait Mountable {
     /// Mounts it.
     ///
@@ -130,7 +131,7 @@ fn serve<F: Files>(files: F, at: &Path, options: &Options) -> Result<Mounted, Mo
     config.mount_options = vec![
         MountOption::FSName(options.name.clone()),
         MountOption::Subtype("gabion".to_owned()),
-        // The kernel checks permissions by what we say of files.
+        // The kernel checks permissions from the attributes in replies.
         MountOption::DefaultPermissions,
         if options.read_only { MountOption::RO } else { MountOption::RW },
         MountOption::NoAtime,
@@ -152,12 +153,12 @@ fn serve<F: Files>(files: F, at: &Path, options: &Options) -> Result<Mounted, Mo
     Ok(Mounted { session })
 }
 
-/// Takes away what a process that died left mounted at `at`, if it was one of ours. Says whether there was something.
+/// Unmounts a mount of a dead process at `at`. True if there was one.
 ///
 /// # Errors
 /// It cannot be unmounted.
 pub fn clear_dead_mount(at: &Path) -> io::Result<bool> {
-    // Not its attributes: the kernel believes those of a moment ago.
+    // `stat` could be answered from the kernel's attribute cache.
     if rustix::fs::statfs(at).err() != Some(Errno::NOTCONN) {
         return Ok(false);
     }
@@ -170,7 +171,7 @@ pub fn clear_dead_mount(at: &Path) -> io::Result<bool> {
     }
 }
 
-/// Lets the kernel read further ahead. Only an administrator may; for others it stays as it is.
+/// Sets the kernel's read-ahead. Without root it stays at the default.
 fn read_ahead(at: &Path) {
     use std::os::unix::fs::MetadataExt;
     let Ok(stat) = std::fs::metadata(at) else { return };
@@ -180,13 +181,13 @@ fn read_ahead(at: &Path) {
 }
 
 impl Mounted {
-    /// Whether someone has unmounted it.
+    /// True if it was unmounted from outside.
     pub fn is_over(&self) -> bool {
         self.session.guard.is_finished()
     }
 
-    /// Unmounts. While programs use it, they are waited for as long as `patience` lasts; then it is taken from under them, and
-    /// nobody new finds it. Says whether that had to be.
+    /// Unmounts. Waits up to `patience` while programs use the mount, then detaches it: open files stay usable, new
+    /// accesses do not find it. True if it was detached.
     ///
     /// # Errors
     /// It cannot be unmounted.
@@ -200,15 +201,15 @@ impl Mounted {
                     rustix::mount::unmount(at, UnmountFlags::DETACH)?;
                     return Ok(true);
                 }
-                // Others than root have a program for it.
+                // Without root, `fusermount3` unmounts.
                 Err(_) => return self.unmount().map(|()| false),
             }
         }
-        // It is unmounted: to do that once more would be an error.
+        // Already unmounted: `umount_and_join` would fail.
         ended(self.session.join()).map(|()| false)
     }
 
-    /// Unmounts and waits until all requests are done.
+    /// Unmounts, and waits until all requests are done.
     ///
     /// # Errors
     /// It is in use, or the session ended with an error.
@@ -219,7 +220,7 @@ impl Mounted {
 
 fn ended(session: io::Result<()>) -> io::Result<()> {
     match session {
-        // A thread was waiting for a request when the connection ended; all of them are over by now.
+        // Threads that waited for a request when the connection ended; all have ended by now.
         Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(()),
         ended => ended,
     }

@@ -17,16 +17,17 @@ use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
-  gabion daemon run /etc/gabion/daemon.toml --check    say what it would do
-  gabion daemon run /etc/gabion/daemon.toml            run in the foreground, as service managers want it
-  gabion daemon status                                 how all sources are: what failed, what is held, what is asked
-  gabion daemon scrub photos                           now, and wait for the result
-  gabion daemon pause photos                           leave its files alone for a while
-  gabion daemon rebuild tank --agree 1c0f22aa9d3e      agree that just these targets are lost
+  gabion daemon run /etc/gabion/daemon.toml --check    check the configuration
+  gabion daemon run /etc/gabion/daemon.toml            run in the foreground, as a service
+  gabion daemon status                                 state of all sources: failures, held changes, questions
+  gabion daemon scrub photos                           scrub now, and wait for the result
+  gabion daemon pause photos                           suspend work on its files
+  gabion daemon rebuild tank --agree 1c0f22aa9d3e      confirm the loss of targets
   gabion daemon stop
 
-docs/reference/daemon.toml is a commented configuration, docs/operating/daemon.md tells the rest. Only who runs the daemon, and root, can speak to it.
-Exit codes: 0 fine, 1 something to look after, 2 error, 3 data lost.";
+See docs/reference/daemon.toml for a commented configuration, and docs/operating/daemon.md. Only the user who runs the daemon \
+and root can use it.
+Exit codes: 0 success, 1 needs attention, 2 error, 3 data lost.";
 
 /// Arguments of `gabion daemon`.
 #[derive(clap::Args)]
@@ -38,34 +39,35 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Keep everything protected that a configuration names, until a signal or `gabion daemon stop`
+    /// Protect the sources of a configuration, until a signal or `gabion daemon stop`
     Run(run::Args),
-    /// Show how all sources are
+    /// Show the state of all sources
     Status(status::Args),
-    /// Leave files alone: nothing is scanned, encoded, scrubbed or rebuilt until `resume`; changes are recorded
+    /// Suspend work: no scans, encoding, scrubs or rebuilds until `resume`; changes are still recorded
     Pause(Which),
-    /// Go on after `pause`
+    /// Continue after `pause`
     Resume(Which),
     /// Scrub a source now
     Scrub(Scrub),
-    /// Repair what is damaged in a source
+    /// Repair damaged files of a source
     Repair(Repair),
-    /// Protect now what changed in a source, whether it has rested or not
+    /// Protect changed files of a source now, without waiting for their quiet period
     Protect(Protect),
-    /// Bring what was on lost targets of a pool onto others, or agree that they are lost
+    /// Reconstruct the content of lost targets of a pool, or confirm their loss
     Rebuild(Rebuild),
-    /// Release a change-set that is held
+    /// Approve a held change-set
     Approve(Approve),
-    /// Read the configuration again: what changed in it ends and begins anew, the rest goes on
+    /// Reload the configuration; changed sources are restarted
     Reload(Alone),
-    /// End the daemon: what is in hand is finished, mounts are unmounted
+    /// Stop the daemon: finish running jobs, and unmount
     Stop(Alone),
 }
 
-/// Where the daemon is spoken to.
+/// Choice of the daemon's socket.
 #[derive(clap::Args)]
 struct Place {
-    /// The daemon's socket; /run/gabion/daemon.sock for root, gabion/daemon.sock in the runtime directory for others, if not said
+    /// The daemon's socket; default /run/gabion/daemon.sock for root, gabion/daemon.sock in the runtime directory for
+    /// other users
     #[arg(long, value_name = "PATH", env = "GABION_SOCKET")]
     socket: Option<PathBuf>,
     #[arg(long, env = "XDG_RUNTIME_DIR", hide = true)]
@@ -73,7 +75,7 @@ struct Place {
 }
 
 impl Place {
-    /// The place, if there is a usual one.
+    /// The given or default path.
     fn path(&self) -> Option<PathBuf> {
         let usual = match rustix::process::geteuid().is_root() {
             true => Some(PathBuf::from("/run")),
@@ -83,12 +85,12 @@ impl Place {
     }
 
     fn connect(&self) -> anyhow::Result<Client> {
-        let path = self.path().context("where is the daemon? Name its socket with --socket")?;
+        let path = self.path().context("no path for the daemon's socket: use --socket")?;
         Ok(Client::connect(&path)?)
     }
 }
 
-/// How to speak to a daemon.
+/// Socket and output format.
 #[derive(clap::Args)]
 struct Alone {
     #[command(flatten)]
@@ -100,7 +102,7 @@ struct Alone {
 
 #[derive(clap::Args)]
 struct Which {
-    /// The source; all if not said
+    /// The source; default all
     source: Option<String>,
     #[command(flatten)]
     how: Alone,
@@ -110,16 +112,16 @@ struct Which {
 struct Scrub {
     /// The source
     source: String,
-    /// Only this share of all files, those first whose last scrub is the oldest
+    /// Only this percentage of all files, the longest unscrubbed first
     #[arg(long, value_name = "SHARE", value_parser = clap::value_parser!(u8).range(1..=100))]
     percent: Option<u8>,
     /// Only files whose last complete verification is older than their policy's interval
     #[arg(long, conflicts_with = "percent")]
     due: bool,
-    /// Bring back at once what is damaged; files that someone wrote to since are left alone
+    /// Repair damaged files at once, except those written since they were protected
     #[arg(long)]
     repair: bool,
-    /// Do not wait for the end
+    /// Do not wait for the result
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
@@ -130,16 +132,16 @@ struct Scrub {
 struct Repair {
     /// The source
     source: String,
-    /// Only look at files that scrub found damaged
+    /// Only files that a scrub found damaged
     #[arg(long)]
     known: bool,
-    /// Also take files back that were written since they were protected; what they held is kept in the repository
+    /// Also revert files that were written since they were protected; their content is kept in the repository
     #[arg(long)]
     changed: bool,
-    /// Bring files back that are gone, where redundancy suffices
+    /// Also restore missing files, if redundancy suffices
     #[arg(long)]
     missing: bool,
-    /// Do not wait for the end
+    /// Do not wait for the result
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
@@ -150,7 +152,7 @@ struct Repair {
 struct Protect {
     /// The source
     source: String,
-    /// Do not wait for the end
+    /// Do not wait for the result
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
@@ -161,13 +163,13 @@ struct Protect {
 struct Rebuild {
     /// The source, a pool
     source: String,
-    /// Only what is or was on these targets
+    /// Only columns of these targets
     #[arg(long = "target", value_name = "TARGET", num_args = 1..)]
     targets: Vec<String>,
-    /// Agree that just the targets are lost that `gabion daemon status` names
+    /// Confirm the loss of the targets that `gabion daemon status` names
     #[arg(long, value_name = "DIGEST")]
     agree: Option<String>,
-    /// Do not wait for the end
+    /// Do not wait for the result
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
@@ -185,8 +187,7 @@ struct Approve {
 }
 
 impl Args {
-    /// Whether it goes on until it is stopped.
-    /// True if all that the command does is to print.
+    /// True if the command only prints.
     pub(super) fn only_reads(&self) -> bool {
         matches!(self.command, Command::Status(_))
     }
@@ -220,7 +221,7 @@ impl Args {
     }
 }
 
-/// How long to wait for a daemon that ends, and how often to look.
+/// Longest wait for a daemon to stop, and the poll interval.
 const ENDING: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -229,7 +230,7 @@ impl Alone {
         Ok(self.place.connect()?.ask(request, &mut |_| {})?)
     }
 
-    /// For what is done at once.
+    /// Sends a request that is carried out at once.
     fn tell(&self, request: &Request) -> anyhow::Result<Outcome> {
         let done = self.ask(request)?;
         match self.json {
@@ -239,28 +240,28 @@ impl Alone {
         Ok(Outcome::Fine)
     }
 
-    /// For what takes a while.
+    /// Sends a request that starts a job.
     fn work(&self, word: &str, request: &Request) -> anyhow::Result<Outcome> {
         let done = self.ask(request)?;
         Ok(report::print(word, &done, self.json, false))
     }
 
     fn stop(&self) -> anyhow::Result<Outcome> {
-        let told = self.ask(&Request::Stop {})?;
+        let ending = self.ask(&Request::Stop {})?;
         let since = Stopwatch::start();
         loop {
             match self.place.connect() {
-                Err(error) if matches!(error.downcast_ref(), Some(ClientError::Nobody { .. })) => break,
+                Err(error) if matches!(error.downcast_ref(), Some(ClientError::NotRunning { .. })) => break,
                 _ => anyhow::ensure!(
                     since.elapsed() < ENDING,
-                    "the daemon still stops, process {}",
-                    told["process"]
+                    "the daemon has not stopped yet, process {}",
+                    ending["process"]
                 ),
             }
             std::thread::sleep(LOOK);
         }
         match self.json {
-            true => outln!("{}", json!({ "stopped": true, "process": told["process"] })),
+            true => outln!("{}", json!({ "stopped": true, "process": ending["process"] })),
             false => outln!("stopped"),
         }
         Ok(Outcome::Fine)

@@ -78,6 +78,12 @@ pub(super) fn as_json(compute: &Compute) -> serde_json::Value {
     serde_json::json!(compute.report())
 }
 
+/// The JSON output of a command, with the choice as `device`.
+pub(super) fn add_to(mut report: serde_json::Value, compute: &Compute) -> serde_json::Value {
+    report["device"] = as_json(compute);
+    report
+}
+
 /// Prints a warning if the CPU took over from the device.
 pub(super) fn print_warning(compute: &Compute) {
     if let Some(warning) = compute.report().and_then(|report| report.warning()) {

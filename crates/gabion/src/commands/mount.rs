@@ -2,8 +2,8 @@
 
 use super::device::{self, DeviceArgs};
 use super::vault::Elsewhere;
-use super::vault::talk::Talker;
-use super::vault::wanted::Wanted;
+use super::vault::events::EventPrinter;
+use super::vault::protection_args::ProtectionArgs;
 use anyhow::Context;
 use gabion::exit::Outcome;
 use gabion::live::{Access, MountPlan, Source};
@@ -23,82 +23,82 @@ use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
-  gabion mount /srv/photos /mnt/photos                 show a directory, and protect what is written through it
+  gabion mount /srv/photos /mnt/photos                 mount a directory, and protect what is written through the mount
   gabion mount /srv/photos /mnt/photos --background    return as soon as it is mounted
   gabion mount /srv/data /mnt/data --repository /mnt/other-disk/data.gabion --code 10+4
   gabion mount tank /mnt/tank                          a pool of disks
-  umount /mnt/photos                                   ends it; so does Ctrl-C
+  umount /mnt/photos                                   end the mount; Ctrl-C does too
 
-Programs use MOUNTPOINT as any other directory. Every change is remembered before a program is told that it is durable, and \
-protected when the file has rested as long as the policy says; reads and writes never wait for that. What was there before is \
-protected as well. Files that are only read are checked: blocks that are damaged are made from others on the way, and noted in \
-`gabion status`. The source may still be used directly: such changes are found by the next `gabion protect`.";
+Programs use MOUNTPOINT like any directory. Each change is in the changelog before fsync returns, and is protected after the \
+quiet period of the policy; reads and writes never wait for that. Existing files are protected too. Files opened read-only are \
+verified: damaged blocks are reconstructed for the reader and recorded for `gabion status`. The source can still be used \
+directly; the next `gabion protect` finds such changes.";
 
 /// Arguments of `gabion mount`.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The directory or pool to show
+    /// The directory or pool to mount
     source: PathBuf,
-    /// Where to show it: an empty directory outside of the source
+    /// The mount point: an empty directory outside of the source
     mountpoint: PathBuf,
     #[command(flatten)]
-    wanted: Wanted,
+    protection: ProtectionArgs,
     #[command(flatten)]
     elsewhere: Elsewhere,
-    /// Return as soon as it is mounted, and go on in the background
+    /// Return as soon as it is mounted, and run in the background
     #[arg(long, short)]
     background: bool,
-    /// Threads that protect what changed; 0 leaves that to `gabion work` elsewhere
+    /// Number of encoding threads; 0 leaves that to `gabion work` elsewhere
     #[arg(long, value_name = "N", default_value_t = 1)]
     workers: usize,
-    /// Threads that serve programs
+    /// Number of threads that serve requests
     #[arg(long, value_name = "N", default_value_t = 16)]
     threads: usize,
-    /// Only who mounts may use it
+    /// Only the mounting user may access the mount
     #[arg(long)]
     private: bool,
-    /// Others may use it, as far as permissions go, or there is no mount. Without this and --private they may if root mounts, or
-    /// if /etc/fuse.conf says user_allow_other
+    /// Require access for other users, subject to permissions. Without this and --private, other users have access if
+    /// root mounts or /etc/fuse.conf has user_allow_other
     #[arg(long, conflicts_with = "private")]
     allow_other: bool,
-    /// Nothing can be changed through it
+    /// Mount read-only
     #[arg(long)]
     read_only: bool,
-    /// Let setuid bits and capabilities of programs count, unless the source is mounted nosuid
+    /// Honour setuid bits and file capabilities, unless the source is mounted nosuid
     #[arg(long)]
     suid: bool,
-    /// Let device nodes be opened, unless the source is mounted nodev
+    /// Allow device nodes, unless the source is mounted nodev
     #[arg(long)]
     dev: bool,
-    /// Give programs what is there, without looking whether it is what was protected
+    /// Do not verify reads
     #[arg(long)]
     no_verify: bool,
-    /// Let the kernel read files of a directory by itself that are opened for reading only and are not checked: less
-    /// work, and nothing in memory twice; while someone reads a file so, nobody can map it writable
+    /// Let the kernel read files of a directory directly (FUSE passthrough) that are opened read-only and not verified:
+    /// less CPU time and no double caching; while a file is read this way, it cannot be mapped writable
     #[arg(long)]
     passthrough: bool,
-    /// While the changelog does not answer (a Redis server that is away), writes go on instead of waiting; everything is looked
-    /// at once it is back
+    /// Do not block writes while the changelog (a Redis server) is unavailable; a full scan follows when it is
+    /// available again
     #[arg(long)]
     continue_without_changelog: bool,
     #[command(flatten)]
     device: DeviceArgs,
-    /// We are the one in the background
+    /// Set for the background process
     #[arg(long, hide = true)]
     detached: bool,
-    /// Print JSON, one object per line
+    /// Print events as JSON, one object per line
     #[arg(long)]
     json: bool,
 }
 
-/// How often to look for a signal.
+/// Interval at which signals are checked.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long programs that use the mount are waited for when it ends.
+/// Longest wait at the end for programs that use the mount.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a mount in the background says when it is ready.
+/// First word of the line that a background mount prints when it is ready.
 const READY: &str = "mounted";
 
 impl Args {
@@ -128,7 +128,7 @@ impl Args {
         let plan = MountPlan {
             source,
             mountpoint: self.mountpoint.clone(),
-            wanted: self.wanted.as_said(),
+            protection: self.protection.to_options(),
             compute: compute.clone(),
             keeping: monitor::Options {
                 command: "mount",
@@ -154,8 +154,8 @@ impl Args {
             let repository = &mounted.location().repository;
             detach(repository).with_context(|| repository.display().to_string())?;
         }
-        let talker = Arc::new(Talker::new(self.json, true));
-        mounted.keep(Arc::new(move |notice| talker.tell(notice)))?;
+        let printer = Arc::new(EventPrinter::new(self.json, true));
+        mounted.keep(Arc::new(move |notice| printer.notice(notice)))?;
         while !stop.load(Ordering::Relaxed) && !mounted.is_unmounted() {
             std::thread::sleep(LOOK);
         }
@@ -180,7 +180,7 @@ impl Args {
         }
     }
 
-    /// Starts this program once more, without a terminal, and waits until it says that it is ready.
+    /// Starts this program again without a terminal, and waits until it is ready.
     fn in_background(&self) -> anyhow::Result<Outcome> {
         let program = std::env::current_exe()?;
         let arguments = std::env::args_os().skip(1).filter(|argument| !is_background(argument));
@@ -197,7 +197,7 @@ impl Args {
         if let Some(output) = child.stdout.take() {
             BufReader::new(output).read_line(&mut line)?;
         }
-        // It ends with the process, or when that talks to its log from now on.
+        // Ends when the process ends, or redirects its output to the log.
         if let Some(messages) = child.stderr.take() {
             for message in BufReader::new(messages).split(b'\n') {
                 errln!("{}", String::from_utf8_lossy(&message?));
@@ -212,7 +212,7 @@ impl Args {
     }
 }
 
-/// Lets go of whoever started us: from now on we talk to a file in the repository.
+/// Redirects the output to a log file in the repository.
 fn detach(repository: &Path) -> std::io::Result<()> {
     let log = gabion_vault::private::append(repository, "mount.log")?;
     rustix::stdio::dup2_stdout(&log)?;

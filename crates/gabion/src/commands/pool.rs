@@ -1,4 +1,4 @@
-//! `gabion pool`: parses, calls the library, prints.
+//! `gabion pool`: the commands on pools.
 
 mod add;
 mod create;
@@ -19,14 +19,14 @@ const EXAMPLES: &str = "\
 Examples:
   gabion pool create tank --targets /mnt/d1 /mnt/d2 /mnt/d3 /mnt/d4 /mnt/d5 /mnt/d6 --stripe 4 --block 1MiB
   gabion pool put tank photos /                copy a directory into the pool
-  gabion pool ls tank photos -l                what is there, and on which targets
+  gabion pool ls tank photos -l                list files and their targets
   gabion pool get tank photos/cat.jpg          copy a file out
-  gabion pool status tank                      how the targets are, and which files miss something
-  gabion pool rebuild tank                     after a disk is lost: make anew elsewhere what it had
-  gabion pool retire tank d3                   before a disk goes: bring what it has onto others
+  gabion pool status tank                      targets, and files with missing columns
+  gabion pool rebuild tank                     after the loss of a disk: reconstruct its content on others
+  gabion pool retire tank d3                   before a disk is removed: move its content to others
 
-A pool is named by its name or by the directory of any of its targets. pool:NAME is always the name, ./NAME always the directory.
-Exit codes: 0 fine, 1 something to look after, 2 error.";
+A pool is given by its name or by the directory of any of its targets. pool:NAME is always a name, ./NAME always a directory.
+Exit codes: 0 success, 1 needs attention, 2 error.";
 
 /// Arguments of `gabion pool`.
 #[derive(clap::Args)]
@@ -38,15 +38,15 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Make a pool of directories
+    /// Create a pool from directories
     Create(create::Args),
     /// Add a directory to a pool
     Add(add::Args),
-    /// Let nothing new go to a target, and bring what it has onto others
+    /// Stop writing to a target, and move its content to others
     Retire(retire::Args),
-    /// Bring what was on lost or retired targets onto others, and verify targets that came back
+    /// Reconstruct the content of lost or retired targets on others, and verify targets that came back
     Rebuild(rebuild::Args),
-    /// Show targets, mirrors of the namespace, and what to look after
+    /// Show targets, mirrors of the namespace, and warnings
     Status(status::Args),
     /// Copy files into a pool
     Put(put::Args),
@@ -61,7 +61,7 @@ enum Command {
 }
 
 impl Args {
-    /// True if all that the command does is to print.
+    /// True if the command only prints.
     pub(super) fn only_reads(&self) -> bool {
         match &self.command {
             Command::Status(_) | Command::Ls(_) => true,

@@ -1,51 +1,53 @@
-//! Commands whose vault a daemon has at work: the daemon is asked to do it.
+//! Delegation to the daemon: commands on a vault that a daemon has locked are sent to it.
 
 use super::daemon::report;
-use super::vault::{Talk, lock};
+use super::vault::{OutputArgs, lock};
 use gabion::daemon::client::{self, Client};
 use gabion::daemon::note::Note;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion_vault::vault::{Lock, LockError, Vault};
 
-/// The daemon that sees to a vault, if one does.
+/// The daemon that serves a vault, if one does.
 pub(super) fn by(vault: &Vault) -> Option<(Client, Note)> {
     client::find(vault.repository.path())
 }
 
-/// Who does it.
+/// Result of [`turn`].
 pub(super) enum Turn {
-    /// We do, and the vault is ours.
+    /// The vault is locked by this process.
     Ours(Lock),
-    /// The daemon did it.
+    /// The daemon carried out the command.
     Theirs(Outcome),
 }
 
-/// Takes the vault for a command. If a daemon has it, the daemon is asked to do the same: `request` says how, for the name that
-/// the source has there, and is nothing if it cannot be said.
+/// Locks the vault for a command. If a daemon has locked it, sends the command to the daemon: `request` makes the
+/// request from the name of the source there, or `None` if the daemon does not support the options.
 pub(super) fn turn(
     vault: &Vault,
     command: &str,
     wait: bool,
-    talk: &Talk,
+    output: &OutputArgs,
     request: impl FnOnce(String) -> Option<Request>,
 ) -> anyhow::Result<Turn> {
     let holder = match vault.lock(command) {
         Ok(ours) => return Ok(Turn::Ours(ours)),
         Err(LockError::Held { holder }) if !wait => holder,
-        Err(_) => return lock(vault, command, wait, talk).map(Turn::Ours),
+        Err(_) => return lock(vault, command, wait, output).map(Turn::Ours),
     };
-    let Some((mut client, note)) = by(vault) else { return lock(vault, command, wait, talk).map(Turn::Ours) };
+    let Some((mut client, note)) = by(vault) else {
+        return lock(vault, command, wait, output).map(Turn::Ours);
+    };
     let source = note.source;
     let Some(request) = request(source.clone()) else {
         anyhow::bail!(
-            "the vault is in use by {holder}, and the daemon cannot do this with these options: wait for it with --wait, or \
-             stop its work with `gabion daemon pause {source}` and let it go on with `gabion daemon resume {source}`"
+            "the vault is in use by {holder}, and the daemon does not support these options: wait with --wait, or pause \
+            the daemon's work with `gabion daemon pause {source}` and continue it later with `gabion daemon resume {source}`"
         );
     };
-    if !talk.json && !talk.quiet {
-        errln!("gabion: the vault is in use by {holder}: the daemon is asked to do it");
+    if !output.json && !output.quiet {
+        errln!("gabion: the vault is in use by {holder}: sending the command to the daemon");
     }
     let done = client.ask(&request, &mut |_| {})?;
-    Ok(Turn::Theirs(report::print(command, &done, talk.json, talk.quiet)))
+    Ok(Turn::Theirs(report::print(command, &done, output.json, output.quiet)))
 }

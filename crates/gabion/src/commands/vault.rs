@@ -1,15 +1,15 @@
-//! What the commands of the protector share in talking to people: which vault, how to run, sizes and times.
+//! Shared by the commands on vaults: choice of the vault, options, output, progress, formatting of sizes and times.
 
 pub(super) mod approve;
 pub(super) mod catalogue;
 pub(super) mod diff;
+pub(super) mod events;
 pub(super) mod policy;
 pub(super) mod protect;
+pub(super) mod protection_args;
 pub(super) mod repair;
 pub(super) mod scrub;
 pub(super) mod status;
-pub(super) mod talk;
-pub(super) mod wanted;
 pub(super) mod watch;
 pub(super) mod whatif;
 pub(super) mod work;
@@ -32,17 +32,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Names that are listed where not all are asked for.
+/// Most names that are listed without `--files`.
 pub(super) const FIRST: usize = 10;
 
-/// Said when the vault of a pool went with its target.
-pub(super) const BEGUN: &str = "the target with the pool's vault does not answer: another vault is begun, its catalogue \
-    made from headers. A policy that was set is not in it";
+/// Warning after a vault was created because the target of the old one is offline.
+pub(super) const BEGUN: &str = "the target with the pool's vault is offline: created a new vault, with a catalogue rebuilt \
+from headers. It does not have the policy of the old one";
 
-/// Which vault, or which part of it.
+/// Choice of a vault or of a part of it.
 #[derive(clap::Args)]
 struct Which {
-    /// A protected directory or pool, or a file or directory within one
+    /// A protected directory or pool, or a file or directory in it
     #[arg(default_value = ".")]
     path: PathBuf,
     #[command(flatten)]
@@ -51,7 +51,7 @@ struct Which {
 
 #[derive(clap::Args)]
 pub(super) struct Elsewhere {
-    /// The repository, where it is not DIR/.gabion
+    /// The repository, if it is not DIR/.gabion
     #[arg(long, value_name = "DIR", env = "GABION_REPOSITORY")]
     pub(super) repository: Option<PathBuf>,
     #[command(flatten)]
@@ -59,8 +59,8 @@ pub(super) struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// The pool that a path names, and the path within: the directory of a target, or the name of a pool with a path behind it.
-    /// `pool:NAME` is always a pool, `./NAME` always a directory; a bare name that is both is an error.
+    /// The pool that a path names, and the path in it: the directory of a target, or the name of a pool followed by a
+    /// path. `pool:NAME` is always a pool, `./NAME` always a directory; a bare name that is both is an error.
     pub(super) fn pool(&self, path: &Path) -> anyhow::Result<Option<(Pool, Vec<u8>)>> {
         if self.repository.is_some() {
             return Ok(None);
@@ -74,13 +74,13 @@ impl Elsewhere {
         let mut parts = named.unwrap_or(path).components();
         let Some(Component::Normal(name)) = parts.next() else { return Ok(None) };
         let (Some(registry), Some(text)) = (self.pools.registry(), name.to_str()) else { return Ok(None) };
-        // What cannot be the name of a pool is not one.
+        // A name that is invalid for pools is a path.
         if named.is_none() && !matches!(registry.find(text), Ok(Some(_))) {
             return Ok(None);
         }
         anyhow::ensure!(
             named.is_some() || !path.exists(),
-            "{text} is a pool and a name in this directory: write pool:{0} for the pool, ./{0} for the directory",
+            "{text} is ambiguous: write pool:{0} for the pool, ./{0} for the directory",
             Shown::path(path)
         );
         let name = OsString::from(format!("{}{text}", naming::PREFIX));
@@ -95,12 +95,12 @@ fn warn(text: &str) {
 
 fn warn_of_missing(changelog: Option<changelog::Error>) {
     if let Some(why) = changelog {
-        errln!("gabion: warning: going on without the changelog: {why}");
+        errln!("gabion: warning: continuing without the changelog: {why}");
     }
 }
 
 impl Which {
-    /// Opens the vault; gives the path as it has it, relative to its root.
+    /// Opens the vault. Returns the path relative to its root.
     fn open(&self) -> anyhow::Result<(Vault, Vec<u8>)> {
         if let Some((pool, inside)) = self.elsewhere.pool(&self.path)? {
             let (vault, begun) = Vault::of_pool(&pool, Clock::System)?;
@@ -116,7 +116,7 @@ impl Which {
         Ok((vault, inside))
     }
 
-    /// As [`open`](Which::open), for those who only look at files and mend them: a server that is away does not keep them from it.
+    /// Like [`open`](Which::open), for commands that only examine or repair files: they continue without the changelog.
     fn open_to_examine(&self) -> anyhow::Result<(Vault, Vec<u8>)> {
         if let Some((pool, inside)) = self.elsewhere.pool(&self.path)? {
             let (vault, begun, missing) = Vault::of_pool_to_examine(&pool, Clock::System)?;
@@ -134,10 +134,11 @@ impl Which {
         Ok((vault, inside))
     }
 
-    /// The path as the vault of a directory has it. A name that nobody knows is a mistake: of what does not exist, all is well.
+    /// The path relative to the root. A path that neither exists nor was protected is an error: a typing mistake would
+    /// otherwise report success.
     fn inside(&self, vault: &Vault) -> anyhow::Result<Vec<u8>> {
         let inside = match self.elsewhere.repository.is_some() && self.path == Path::new(".") {
-            // Without a path, the whole vault is meant, wherever we are.
+            // Only --repository was given: the whole vault.
             true => Vec::new(),
             false => vault.inside(&self.path).ok_or_else(|| {
                 anyhow::anyhow!("{} is not within {}", Shown::path(&self.path), Shown::path(&vault.root))
@@ -146,13 +147,13 @@ impl Which {
         let shown = Shown::path(&self.path);
         anyhow::ensure!(
             inside.split(|&byte| byte == b'/').next() != Some(OWN.as_bytes()),
-            "{shown} belongs to the repository, which is not protected itself"
+            "{shown} is in the repository, which is not protected itself"
         );
         refuse_unknown(vault, &inside, &shown)?;
         Ok(inside)
     }
 
-    /// Where the vault is, by what is left of it.
+    /// Location of a vault that may be damaged.
     fn remains(&self) -> anyhow::Result<Location> {
         if let Some((pool, _)) = self.elsewhere.pool(&self.path)? {
             return Ok(Location::of_pool(&pool)?);
@@ -160,9 +161,9 @@ impl Which {
         let repository = self.elsewhere.repository.as_deref();
         Ok(match Location::find(&self.path, repository) {
             Err(error @ (VaultError::Unprotected { .. } | VaultError::Damaged { .. })) => {
-                // Which tree a repository elsewhere is for, only its settings knew.
-                let is_said = repository.is_none() || self.path != Path::new(".");
-                anyhow::ensure!(is_said, "{error}; name the directory that it protects");
+                // The tree of an external repository is recorded only in its settings.
+                let has_tree = repository.is_none() || self.path != Path::new(".");
+                anyhow::ensure!(has_tree, "{error}; name the directory that it protects");
                 Location::find_remains(&self.path, repository).map_err(|_| error)?
             }
             location => location?,
@@ -174,14 +175,14 @@ fn refuse_unknown(vault: &Vault, inside: &[u8], shown: &Shown<'_>) -> anyhow::Re
     let is_there = || anyhow::Ok(vault.storage.find(inside)?.is_some() || vault.catalogue.knows(inside)?);
     anyhow::ensure!(
         inside.is_empty() || is_there()?,
-        "{shown}: there is no such file, and none was protected"
+        "{shown}: no such file, and no protected file of that name"
     );
     Ok(())
 }
 
-/// How to run and how to talk.
+/// Options for the form of the output.
 #[derive(clap::Args)]
-pub(super) struct Talk {
+pub(super) struct OutputArgs {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(super) json: bool,
@@ -190,13 +191,13 @@ pub(super) struct Talk {
     pub(super) quiet: bool,
 }
 
-/// How much of the machine to use.
+/// Limits on threads and read rate.
 #[derive(clap::Args)]
 pub(super) struct Effort {
-    /// Threads to use, 0 for all there are
+    /// Number of threads, 0 for all processors
     #[arg(long, value_name = "N", default_value_t = 0)]
     threads: usize,
-    /// Read at most so much per second, such as 200MiB/s
+    /// Limit of the read rate, such as 200MiB/s
     #[arg(long, value_name = "RATE")]
     limit: Option<Rate>,
 }
@@ -204,7 +205,7 @@ pub(super) struct Effort {
 impl Effort {
     const ALL: Effort = Effort { threads: 0, limit: None };
 
-    /// Whether nothing was said of it.
+    /// True if both options have their defaults.
     pub(super) fn is_usual(&self) -> bool {
         self.threads == 0 && self.limit.is_none()
     }
@@ -217,8 +218,8 @@ impl Effort {
     }
 }
 
-impl Talk {
-    /// Runs `work` with a progress bar where someone can see it, and with signals caught: the first one stops.
+impl OutputArgs {
+    /// Runs `work` with a progress bar if standard error is a terminal. SIGINT and SIGTERM stop it.
     pub(super) fn run<T>(
         &self,
         effort: &Effort,
@@ -254,15 +255,27 @@ impl Talk {
         Ok(result)
     }
 
-    /// Prints a line for people, unless they asked not to.
-    pub(super) fn say(&self, line: impl AsRef<str>) {
+    /// A progress bar for `total` bytes; hidden where standard error is no terminal.
+    pub(super) fn bar(&self, name: &'static str, total: u64) -> ProgressBar {
+        if self.json || self.quiet || !stderr().is_terminal() {
+            return ProgressBar::hidden();
+        }
+        let bar = ProgressBar::new(total).with_prefix(name);
+        bar.set_draw_target(ProgressDrawTarget::stderr());
+        let template = "{prefix} {wide_bar} {bytes}/{total_bytes} {binary_bytes_per_sec} eta {eta}";
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        bar.with_style(style)
+    }
+
+    /// Prints a line of text, except with `--json` or `--quiet`.
+    pub(super) fn print_line(&self, line: impl AsRef<str>) {
         if !self.json && !self.quiet {
             outln!("{}", line.as_ref());
         }
     }
 }
 
-/// A bar that counts bytes where there are any, and files otherwise.
+/// A progress bar in bytes if the total is known in bytes, otherwise in files.
 fn new_bar(name: &'static str, ahead: Option<(u64, u64)>) -> ProgressBar {
     let (bar, template) = match ahead {
         Some((_, bytes)) if bytes > 0 => (
@@ -282,15 +295,15 @@ fn advance(bar: &ProgressBar, files: u64, bytes: u64) {
     bar.inc(if bar.message() == "bytes" { bytes } else { files });
 }
 
-/// Takes the vault for a command; with `wait`, however long that takes.
-pub(super) fn lock(vault: &Vault, command: &str, wait: bool, talk: &Talk) -> anyhow::Result<Lock> {
+/// Locks the vault for a command; with `wait`, waits for its holder.
+pub(super) fn lock(vault: &Vault, command: &str, wait: bool, output: &OutputArgs) -> anyhow::Result<Lock> {
     let mut said = false;
     loop {
         match vault.lock(command) {
             Err(LockError::Held { holder }) if wait => {
                 if !said {
                     errln!("gabion: waiting for {holder}");
-                    said = !talk.json || said;
+                    said = !output.json || said;
                 }
                 std::thread::sleep(Duration::from_millis(200));
             }
@@ -307,12 +320,12 @@ pub(super) fn count(count: u64) -> String {
     HumanCount(count).to_string()
 }
 
-/// A number with the word for what it counts.
+/// A number of files, with the noun.
 pub(super) fn files(count: u64) -> String {
     format!("{} file{}", HumanCount(count), if count == 1 { "" } else { "s" })
 }
 
-/// How long ago, in words.
+/// Age of a time.
 pub(super) fn ago(now: Nanos, then: Nanos) -> String {
     let seconds = now.saturating_sub(then) / SECOND;
     match seconds {
@@ -324,7 +337,7 @@ pub(super) fn ago(now: Nanos, then: Nanos) -> String {
     }
 }
 
-/// Ranges of bytes, the first ones.
+/// The first four of several byte ranges.
 fn ranges<'a>(ranges: impl ExactSizeIterator<Item = &'a std::ops::Range<u64>>) -> String {
     let total = ranges.len();
     let mut shown: Vec<String> =

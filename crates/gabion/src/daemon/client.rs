@@ -1,4 +1,4 @@
-//! Speaks to a daemon.
+//! Client for the daemon's socket.
 
 use super::note::{self, Note};
 use super::protocol::{Answer, Request};
@@ -9,46 +9,46 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long to wait for an answer. Work that takes longer is told of every second.
+/// Timeout for an answer. Longer tasks send progress every second.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Why there is no answer.
+/// Error of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens there.
+    /// No daemon listens on the socket.
     #[error("no daemon answers at {}: {source}. Start one with `gabion daemon run CONFIG`, or name its socket with --socket", path.display())]
-    Nobody {
+    NotRunning {
         /// The socket.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is another user's.
-    #[error("the daemon at {} is another user's: only who runs it, and root, can speak to it", path.display())]
+    /// The daemon belongs to another user.
+    #[error("the daemon at {} belongs to another user: only that user and root can use it", path.display())]
     NotOurs {
         /// The socket.
         path: PathBuf,
     },
-    /// It went away, or does not answer.
+    /// The connection failed or timed out.
     #[error("the daemon at {}: {source}", path.display())]
     Broken {
         /// The socket.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// It says something that is no answer.
-    #[error("the daemon at {} speaks another language: is it of this version?", path.display())]
-    Strange {
+    /// The answer cannot be parsed, or has another protocol version.
+    #[error("the daemon at {} uses another protocol version", path.display())]
+    UnknownProtocol {
         /// The socket.
         path: PathBuf,
     },
-    /// It does not do that.
-    #[error("the daemon says: {0}")]
+    /// The daemon refused the request.
+    #[error("daemon: {0}")]
     Refused(String),
 }
 
-/// A connection.
+/// A connection to a daemon.
 #[derive(Debug)]
 pub struct Client {
     path: PathBuf,
@@ -63,20 +63,20 @@ impl Client {
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
         let nobody = |source: io::Error| match source.kind() {
             io::ErrorKind::PermissionDenied => ClientError::NotOurs { path: path.to_owned() },
-            _ => ClientError::Nobody { path: path.to_owned(), source },
+            _ => ClientError::NotRunning { path: path.to_owned(), source },
         };
         let stream = UnixStream::connect(path).map_err(nobody)?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(nobody)?;
         Ok(Client { path: path.to_owned(), stream: BufReader::new(stream) })
     }
 
-    /// Asks, and waits for the answer; told how far it is meanwhile.
+    /// Sends a request and waits for the answer; `progress` receives progress messages.
     ///
     /// # Errors
     /// See [`ClientError`].
     pub fn ask(&mut self, request: &Request, progress: &mut dyn FnMut(&Value)) -> Result<Value, ClientError> {
         match self.send(request.line().as_bytes()) {
-            // A daemon that serves nobody else says why before it closes the connection.
+            // A daemon that refuses the connection sends an error before it closes it.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             sent => sent.map_err(self.broken())?,
         }
@@ -88,7 +88,7 @@ impl Client {
                     Some(Answer::Progress(value)) => progress(&value),
                     Some(Answer::Result(value)) => return Ok(value),
                     Some(Answer::Error(why)) => return Err(ClientError::Refused(why)),
-                    None => return Err(ClientError::Strange { path: self.path.clone() }),
+                    None => return Err(ClientError::UnknownProtocol { path: self.path.clone() }),
                 },
             }
         }
@@ -99,7 +99,7 @@ impl Client {
         move |source| ClientError::Broken { path: path.clone(), source }
     }
 
-    /// A daemon that hangs up must give an error, not a signal.
+    /// Sends with `MSG_NOSIGNAL`: a closed connection gives an error instead of `SIGPIPE`.
     fn send(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             match rustix::net::send(self.stream.get_ref(), bytes, SendFlags::NOSIGNAL) {
@@ -112,7 +112,7 @@ impl Client {
     }
 }
 
-/// The daemon that sees to a repository, if one does and lives.
+/// The running daemon that serves a repository.
 pub fn find(repository: &Path) -> Option<(Client, Note)> {
     let note = note::find(repository)?;
     Some((Client::connect(&note.socket).ok()?, note))

@@ -1,7 +1,7 @@
-//! The daemon's configuration: TOML, read once and checked whole. `docs/reference/daemon.toml` is a commented example.
+//! Configuration of the daemon: a TOML file. `docs/reference/daemon.toml` is a commented example.
 
 use crate::compute::DeviceChoice;
-use crate::live::{Access, Wanted};
+use crate::live::{Access, ProtectOptions};
 use gabion_vault::monitor::Choice;
 use gabion_vault::policy::{Duration, Rate};
 use gabion_vault::schedule::{Hours, Rhythm};
@@ -11,125 +11,125 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
-/// Most sources of one daemon: each has a few threads.
+/// Most sources of one daemon; each has a few threads.
 const MAX_SOURCES: usize = 256;
 
-/// Everything that a daemon does.
+/// Configuration of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Where it was read from.
+    /// The file it was read from.
     pub path: PathBuf,
-    /// Where the daemon is spoken to; nothing for the usual place.
+    /// Path of the socket; the default if `None`.
     pub socket: Option<PathBuf>,
-    /// Where names of pools are kept; nothing for the usual place.
+    /// Directory of pool names; the default if `None`.
     pub pools: Option<PathBuf>,
-    /// How long work in hand, and programs that use mounts, are waited for at the end.
+    /// Time limit for running jobs and busy mounts when the daemon stops.
     pub stop_within: Nanos,
-    /// What is protected.
+    /// The sources.
     pub sources: Vec<SourceConfig>,
 }
 
-/// One protected source.
+/// Configuration of one source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceConfig {
-    /// What people call it.
+    /// Its name.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub what: What,
-    /// What files get.
-    pub wanted: Wanted,
+    /// Policy or code, and changelog.
+    pub protection: ProtectOptions,
     /// The device that computes.
     pub device: DeviceChoice,
     /// Repeat on the CPU what a named device fails at.
     pub cpu_takeover: bool,
-    /// The repository, where it is not within.
+    /// The repository, if it is outside of the directory.
     pub repository: Option<PathBuf>,
-    /// Threads that encode; 0 leaves that to `gabion work` elsewhere, for mounts.
+    /// Encoding threads; 0 leaves encoding to `gabion work` (mounts only).
     pub workers: usize,
-    /// Most bytes read per second to protect what changed.
+    /// Read limit for encoding, in bytes per second.
     pub limit: Option<u64>,
-    /// How long after the last scan of everything the next one begins.
+    /// Interval between full scans.
     pub rescan: Nanos,
-    /// When to scrub, if at all.
+    /// Scheduled scrubs.
     pub scrub: Option<ScrubConfig>,
 }
 
-/// What a source is.
+/// Kind of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// A directory that programs use directly.
+    /// A directory that is watched.
     Watch {
         /// The directory.
         path: PathBuf,
-        /// Where events come from.
+        /// Source of file events.
         events: Choice,
     },
-    /// A directory that programs use through a mount.
+    /// A directory that is mounted.
     Mount {
         /// The directory.
         path: PathBuf,
-        /// How it is shown.
+        /// The mount.
         show: Show,
-        /// Whether files that are only read are checked.
+        /// Verify reads.
         verify: bool,
     },
-    /// A pool.
+    /// A pool that is mounted.
     Pool {
         /// Its name, `pool:NAME`, or the directory of a target.
         pool: PathBuf,
-        /// Where the directory begins if it is relative.
+        /// Base of a relative path.
         base: PathBuf,
-        /// How it is shown.
+        /// The mount.
         show: Show,
-        /// How lost targets are replaced.
+        /// Automatic rebuilds.
         rebuild: RebuildConfig,
     },
 }
 
-/// How a source is shown.
+/// Settings of a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Show {
-    /// Where.
+    /// Mount point.
     pub at: PathBuf,
-    /// Threads that serve programs.
+    /// Serving threads.
     pub threads: usize,
-    /// Who may use it.
+    /// Which users may access it.
     pub access: Access,
-    /// Nothing can be changed through it.
+    /// Read-only mount.
     pub read_only: bool,
-    /// Setuid bits and capabilities of programs count, if they do in the source.
+    /// Allow setuid programs, if the source does.
     pub suid: bool,
-    /// Device nodes can be opened, if they can in the source.
+    /// Allow device nodes, if the source does.
     pub dev: bool,
-    /// Writes go on while the changelog does not answer.
+    /// Do not block writes while the changelog is unavailable.
     pub continue_without_changelog: bool,
 }
 
-/// When to scrub and what to do then.
+/// Settings of scheduled scrubs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScrubConfig {
-    /// Each file as often as its policy says, in place of a share of all files.
+    /// Scrub each file at the interval of its policy, instead of a share of all files per run.
     pub by_policy: bool,
-    /// When, and how much at a time.
+    /// Interval and share.
     pub rhythm: Rhythm,
-    /// Most bytes read per second.
+    /// Read limit in bytes per second.
     pub limit: Option<u64>,
-    /// Whether what is damaged is brought back at once. Files that someone wrote to since are left alone.
+    /// Repair damaged files at once, except those written since they were protected.
     pub repair: bool,
 }
 
-/// How lost targets of a pool are replaced.
+/// Settings of automatic rebuilds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RebuildConfig {
-    /// How long a target may be gone before it is given up; nothing: until someone asks for it.
+    /// Time after which an absent target is given up; never if `None`.
     pub after: Option<Nanos>,
-    /// Most bytes read per second.
+    /// Read limit in bytes per second.
     pub limit: Option<u64>,
-    /// How often targets are asked whether they are there.
+    /// Interval at which targets are probed.
     pub look: Nanos,
 }
 
-/// Why a configuration cannot be used.
+/// Error of a configuration file.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// It cannot be read.
@@ -137,27 +137,27 @@ pub enum ConfigError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// It is no TOML, or has keys that there are not.
+    /// Invalid TOML, or an unknown key.
     #[error("{}: {source}", path.display())]
     Text {
         /// The file.
         path: PathBuf,
-        /// What is wrong, with line and column.
+        /// The parser's error, with line and column.
         source: Box<toml::de::Error>,
     },
-    /// It says something that cannot be.
+    /// An invalid value.
     #[error("{}: line {line}, column {column}: {why}", path.display())]
     Meaning {
         /// The file.
         path: PathBuf,
-        /// Where, counted from 1.
+        /// Position, counted from 1.
         line: usize,
-        /// Where, counted from 1.
+        /// Position, counted from 1.
         column: usize,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
 }
@@ -229,17 +229,17 @@ struct RebuildText {
     look: Option<Duration>,
 }
 
-/// The defaults, where nothing is said.
+/// Defaults.
 const STOP_WITHIN: Nanos = 60 * SECOND;
 const RESCAN: Nanos = 3600 * SECOND;
-const LOOK: Nanos = 10 * SECOND;
+const POLL_INTERVAL: Nanos = 10 * SECOND;
 
-/// How often to look for files whose scrub is due by their policy.
+/// Interval at which files with due scrubs are searched.
 const DUE_LOOK: Nanos = 3600 * SECOND;
 const SERVING_THREADS: usize = 16;
 
 impl Config {
-    /// Reads a file. Paths in it are relative to its directory.
+    /// Reads a file. Relative paths in it start at its directory.
     ///
     /// # Errors
     /// See [`ConfigError`].
@@ -249,7 +249,7 @@ impl Config {
         Config::parse(&text, path)
     }
 
-    /// Reads text; `path` is where it came from.
+    /// Parses text that was read from `path`.
     ///
     /// # Errors
     /// See [`ConfigError`].
@@ -278,12 +278,12 @@ impl Config {
                 return Err(reader.wrong(at, why));
             }
             if let Some(show) = source.show().filter(|show| !mounts.insert(show.at.clone())) {
-                return Err(reader.wrong(at, format!("two sources are shown at {}", show.at.display())));
+                return Err(reader.wrong(at, format!("two sources are mounted at {}", show.at.display())));
             }
             if let (What::Mount { path, .. }, Some(show)) = (&source.what, source.show())
                 && (path.starts_with(&show.at) || show.at.starts_with(path))
             {
-                let why = format!("{} and {} overlap: mount elsewhere", show.at.display(), path.display());
+                let why = format!("mount point {} and source {} overlap", show.at.display(), path.display());
                 return Err(reader.wrong(at, why));
             }
             sources.push(source);
@@ -307,7 +307,7 @@ impl SourceConfig {
         }
     }
 
-    /// How it is shown, if it is.
+    /// Its mount, if it has one.
     pub fn show(&self) -> Option<&Show> {
         match &self.what {
             What::Watch { .. } => None,
@@ -315,7 +315,7 @@ impl SourceConfig {
         }
     }
 
-    /// How lost targets are replaced, if it is a pool.
+    /// Its rebuild settings, if it is a pool.
     pub fn rebuild(&self) -> Option<&RebuildConfig> {
         match &self.what {
             What::Pool { rebuild, .. } => Some(rebuild),
@@ -323,7 +323,7 @@ impl SourceConfig {
         }
     }
 
-    /// The word for what it is.
+    /// Name of its kind.
     pub fn kind(&self) -> &'static str {
         match self.what {
             What::Watch { .. } => "watch",
@@ -333,7 +333,7 @@ impl SourceConfig {
     }
 }
 
-/// Reads with a sense of where it is.
+/// Parser that knows positions in the text.
 struct Reader<'a> {
     text: &'a str,
     path: &'a Path,
@@ -348,10 +348,10 @@ impl Reader<'_> {
         ConfigError::Meaning { path: self.path.to_owned(), line, column, why }
     }
 
-    /// A key that says nothing for this kind of source is a mistake, not a wish.
+    /// Refuses a key that does not apply to this kind of source.
     fn refuse<T>(&self, key: &str, value: Option<&Spanned<T>>, kind: &str) -> Result<(), ConfigError> {
         value.map_or(Ok(()), |value| {
-            Err(self.wrong(value.span().start, format!("{key} means nothing for a source with {kind}")))
+            Err(self.wrong(value.span().start, format!("{key} does not apply to a source with {kind}")))
         })
     }
 
@@ -361,13 +361,14 @@ impl Reader<'_> {
         let name = text.name.get_ref().clone();
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
-            let why = format!("{name:?} is no name: up to 64 letters, digits, and any of - _ .");
+            let why = format!("invalid name {name:?}: use up to 64 letters, digits, and any of - _ .");
             return Err(self.wrong(text.name.span().start, why));
         }
         if let (Some(_), Some(code)) = (&text.policy, &text.code) {
-            return Err(
-                self.wrong(code.span().start, "a code stands in the policy, if there is one".to_owned())
-            );
+            return Err(self.wrong(
+                code.span().start,
+                "code and policy exclude each other: set the code in the policy".to_owned(),
+            ));
         }
         if let Some(code) = &text.code {
             code.get_ref().parse::<gabion_engine::Code>().map_err(|error| {
@@ -377,7 +378,10 @@ impl Reader<'_> {
         let what = self.what(&text, begins)?;
         let workers = match (&what, &text.workers) {
             (What::Watch { .. }, Some(none)) if *none.get_ref() == 0 => {
-                return Err(self.wrong(none.span().start, "who watches has to encode as well".to_owned()));
+                return Err(self.wrong(
+                    none.span().start,
+                    "a watched source needs at least 1 worker to encode".to_owned(),
+                ));
             }
             (_, workers) => workers.as_ref().map_or(1, |workers| *workers.get_ref()),
         };
@@ -387,7 +391,7 @@ impl Reader<'_> {
         Ok(SourceConfig {
             name,
             what,
-            wanted: Wanted {
+            protection: ProtectOptions {
                 policy: text.policy.as_ref().map(join),
                 code: text.code.map(Spanned::into_inner),
                 changelog: text.changelog,
@@ -442,7 +446,7 @@ impl Reader<'_> {
                 let rebuild = RebuildConfig {
                     after: rebuild.and_then(|it| it.after).map(|time| time.0),
                     limit: rebuild.and_then(|it| it.limit).map(|rate| rate.0),
-                    look: rebuild.and_then(|it| it.look).map_or(LOOK, |time| time.0.max(SECOND)),
+                    look: rebuild.and_then(|it| it.look).map_or(POLL_INTERVAL, |time| time.0.max(SECOND)),
                 };
                 Ok(What::Pool { pool, base, show: self.show(text, begins)?, rebuild })
             }
@@ -454,7 +458,7 @@ impl Reader<'_> {
     }
 
     fn show(&self, text: &SourceText, begins: usize) -> Result<Show, ConfigError> {
-        let missing = || self.wrong(begins, "at = DIR has to say where it is shown".to_owned());
+        let missing = || self.wrong(begins, "at = DIR is missing: the mount point".to_owned());
         let is = |value: &Option<Spanned<bool>>| value.as_ref().is_some_and(|value| *value.get_ref());
         Ok(Show {
             at: self.base.join(text.at.as_ref().ok_or_else(missing)?.get_ref()),

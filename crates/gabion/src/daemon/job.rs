@@ -1,7 +1,9 @@
-//! One piece of work on a source that has its vault for itself: scrub, repair, rebuild, protect. And one that only looks: where the
-//! files of a pool are.
+//! Jobs of the daemon on a source: scrub, repair, rebuild and protect, which lock the vault, and the survey of a pool,
+//! which does not.
 
 use crate::compute::Compute;
+use crate::report::{DamagedFile, FileFailure, HeldReport, RepairedFile, path_text};
+use gabion_platform::sync::lock;
 use gabion_vault::catalogue::{CatalogueError, State};
 use gabion_vault::damage::DamageReport;
 use gabion_vault::pool_rebuild::survey::{FileHealth, TargetStates, each_file, survey};
@@ -18,53 +20,53 @@ use gabion_vault::world::{Clock, Nanos, Stopwatch};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Names of files that a report has at most: it is kept in memory.
+/// Most file names in a report, which is kept in memory.
 const MAX_NAMES: usize = 100;
 
-/// How often to look whether the vault is free.
-const LOOK: Duration = Duration::from_millis(200);
+/// Interval at which a locked vault is tried again.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What is to be done.
+/// Kind of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Work {
-    /// Read files and compare.
+    /// Verify files.
     Scrub {
-        /// Which.
+        /// Which files.
         selection: Selection,
-        /// Begin anew, even if the last scrub was interrupted.
+        /// Start over, even if the last scrub was interrupted.
         restart: bool,
-        /// Whether what is damaged is brought back.
+        /// Repair damaged files afterwards.
         repair: bool,
-        /// When it may be under way.
+        /// Hours in which it may run.
         rhythm: Option<Rhythm>,
     },
-    /// Bring back what is damaged.
+    /// Repair damaged files.
     Repair {
-        /// Only what scrub found.
+        /// Only files that a scrub found damaged.
         known_only: bool,
-        /// Leave files alone that were written since they were protected.
+        /// Skip files that were written since they were protected.
         keep_changed: bool,
-        /// Bring back files that are gone.
+        /// Also restore missing files.
         missing: bool,
     },
-    /// Make anew what was on targets.
+    /// Reconstruct the columns of targets.
     Rebuild {
-        /// Only these; all that are gone, retired or came back if empty.
+        /// Only these targets; if empty, all that are gone, retired or back.
         targets: Vec<String>,
-        /// What a person agreed to.
+        /// Confirmation that targets are lost.
         agreed: Option<String>,
     },
-    /// Protect all that changed, whether it has rested or not.
+    /// Protect changed files, without waiting for their quiet period.
     Protect,
-    /// Look where the files of a pool are.
+    /// Find out what the files of a pool miss.
     Survey,
 }
 
 impl Work {
-    /// The word for it.
+    /// Its name.
     pub(super) fn word(&self) -> &'static str {
         match self {
             Work::Scrub { .. } => "scrub",
@@ -76,120 +78,120 @@ impl Work {
     }
 }
 
-/// How a piece of work ended.
+/// Result of a job.
 #[derive(Debug, Clone)]
 pub(super) struct Ended {
-    /// Whether something is left to look after.
+    /// `fine`, `open`, `stopped` or `lost`.
     pub(super) outcome: &'static str,
-    /// What was done, for people and programs.
+    /// The report.
     pub(super) report: Value,
-    /// Files that the vault knows, and how many of them are in which state, right after it.
+    /// File counts right after the job.
     pub(super) files: Option<Counted>,
-    /// Files whose scrub is overdue, right after it.
+    /// Files whose scrub is overdue, right after the job.
     pub(super) overdue: Option<Overdue>,
 }
 
-/// All files that a vault knows, and those that are not all right by state.
+/// Number of files in the catalogue, and of those that are not protected, by state.
 pub(super) type Counted = (u64, Vec<(State, u64)>);
 
-/// Why it did not come to its end.
+/// Error of a job.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum JobError {
     /// The vault cannot be opened.
     #[error(transparent)]
     Vault(#[from] VaultError),
-    /// The vault cannot be had.
+    /// The vault cannot be locked.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// The catalogue fails.
+    /// Error of the catalogue.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// The rebuild fails, or a person has to be asked.
+    /// The rebuild failed or needs confirmation.
     #[error(transparent)]
     Rebuild(#[from] RebuildError),
-    /// Protecting fails.
+    /// Protecting failed.
     #[error(transparent)]
     Protect(#[from] ProtectError),
-    /// The pool fails.
+    /// Error of the pool.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// Someone wanted it to stop before it began.
+    /// It was stopped before it began.
     #[error("stopped before it began")]
     Stopped,
 }
 
-/// How far it is.
+/// Progress of a job.
 #[derive(Debug, Clone, Default)]
-struct Course {
+struct JobProgress {
     step: &'static str,
     waiting_for: Option<String>,
     done: (u64, u64),
     ahead: Option<(u64, u64)>,
 }
 
-/// A piece of work, from the wish to the result.
+/// A job, from request to result.
 #[derive(Debug)]
 pub(super) struct Job {
-    /// What.
+    /// Kind.
     pub(super) work: Work,
-    /// Nobody asked for it: it was due.
+    /// True if it was due, false if it was requested.
     pub(super) scheduled: bool,
-    /// When it was wanted.
+    /// Time of the request.
     pub(super) began: Nanos,
     stop: AtomicBool,
-    course: Mutex<Course>,
+    progress: Mutex<JobProgress>,
     ended: Mutex<Option<Result<Ended, String>>>,
     over: Condvar,
 }
 
 impl Job {
-    /// Something to be done.
+    /// A new job.
     pub(super) fn new(work: Work, scheduled: bool, now: Nanos) -> Job {
         Job {
             work,
             scheduled,
             began: now,
             stop: AtomicBool::new(false),
-            course: Mutex::default(),
+            progress: Mutex::default(),
             ended: Mutex::default(),
             over: Condvar::new(),
         }
     }
 
-    /// Wants it to stop. What is done is done.
+    /// Asks it to stop. Completed work is kept.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// How it ended, if it has.
+    /// Its result, if it has ended.
     pub(super) fn ended(&self) -> Option<Result<Ended, String>> {
         lock(&self.ended).clone()
     }
 
-    /// Waits for the end, up to a time.
+    /// Waits for its end, up to `patience`.
     pub(super) fn wait(&self, patience: Duration) -> Option<Result<Ended, String>> {
         let ended = lock(&self.ended);
         let waited = self.over.wait_timeout_while(ended, patience, |ended| ended.is_none());
         waited.unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
-    /// Says how it ended.
+    /// Sets its result.
     pub(super) fn end(&self, ended: Result<Ended, String>) {
         *lock(&self.ended) = Some(ended);
         self.over.notify_all();
     }
 
-    /// How far it is.
-    pub(super) fn course(&self) -> Value {
-        let Course { step, waiting_for, done, ahead } = lock(&self.course).clone();
+    /// Progress of a job.
+    pub(super) fn progress(&self) -> Value {
+        let JobProgress { step, waiting_for, done, ahead } = lock(&self.progress).clone();
         json!({
             "work": self.work.word(), "scheduled": self.scheduled, "since": self.began, "step": step,
             "waiting_for": waiting_for, "files": done.0, "bytes": done.1,
-            "of_files": ahead.map(|it| it.0), "of_bytes": ahead.map(|it| it.1),
+            "total_files": ahead.map(|it| it.0), "total_bytes": ahead.map(|it| it.1),
         })
     }
 
-    /// Does it.
+    /// Runs it.
     ///
     /// # Errors
     /// See [`JobError`].
@@ -212,7 +214,7 @@ impl Job {
         let context = |rate| RunContext { threads, rate, progress: &progress, stopped: &stopped };
         let _lock = match self.work {
             Work::Survey => None,
-            _ => Some(self.have(&vault)?),
+            _ => Some(self.lock_vault(&vault)?),
         };
         let ended = match &self.work {
             Work::Scrub { selection, restart, repair, .. } => {
@@ -233,7 +235,7 @@ impl Job {
                 rebuild(&vault, &options, context(limits.rebuild))?
             }
             Work::Protect => protect_all(&vault, context(limits.protect))?,
-            Work::Survey => look_where_files_are(&vault, &stopped)?,
+            Work::Survey => survey_pool(&vault, &stopped)?,
         };
         let mut ended = ended;
         ended.report["seconds"] = json!(began.seconds());
@@ -243,26 +245,28 @@ impl Job {
     }
 
     fn note(&self, step: Progress) {
-        let mut course = lock(&self.course);
+        let mut progress = lock(&self.progress);
         match step {
-            Progress::Step(step, ahead) => *course = Course { step, ahead, ..Course::default() },
-            Progress::Done(files, bytes) => course.done = (course.done.0 + files, course.done.1 + bytes),
+            Progress::Step(step, ahead) => *progress = JobProgress { step, ahead, ..JobProgress::default() },
+            Progress::Done(files, bytes) => {
+                progress.done = (progress.done.0 + files, progress.done.1 + bytes)
+            }
         }
     }
 
-    /// Takes the vault, when whoever has it is done.
-    fn have(&self, vault: &Vault) -> Result<Lock, JobError> {
+    /// Locks the vault, waiting for its current holder.
+    fn lock_vault(&self, vault: &Vault) -> Result<Lock, JobError> {
         loop {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(JobError::Stopped);
             }
             match vault.lock(&format!("daemon run ({})", self.work.word())) {
                 Err(LockError::Held { holder }) => {
-                    lock(&self.course).waiting_for = Some(holder);
-                    std::thread::sleep(LOOK);
+                    lock(&self.progress).waiting_for = Some(holder);
+                    std::thread::sleep(POLL_INTERVAL);
                 }
                 locked => {
-                    lock(&self.course).waiting_for = None;
+                    lock(&self.progress).waiting_for = None;
                     return Ok(locked?);
                 }
             }
@@ -270,7 +274,7 @@ impl Job {
     }
 }
 
-/// Threads, and most bytes per second for each kind of work.
+/// Threads, and bytes per second for each kind of job.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Limits {
     /// Threads.
@@ -283,29 +287,16 @@ pub(super) struct Limits {
     pub(super) protect: Option<u64>,
 }
 
-fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
-    what.lock().unwrap_or_else(PoisonError::into_inner)
+/// The first [`MAX_NAMES`] items of a list, converted.
+fn first<'a, T: 'a, R>(items: impl IntoIterator<Item = &'a T>, convert: impl Fn(&T) -> R) -> Vec<R> {
+    items.into_iter().take(MAX_NAMES).map(convert).collect()
 }
 
-/// Names of files with what else is to be said, as many as are kept.
-fn named<'a, T: 'a>(items: impl IntoIterator<Item = &'a T>, show: impl Fn(&T) -> Value) -> Vec<Value> {
-    items.into_iter().take(MAX_NAMES).map(show).collect()
+fn damaged(damage: &DamageReport) -> DamagedFile {
+    DamagedFile::with_at_most(damage, MAX_NAMES)
 }
 
-fn damage_as_json(damage: &DamageReport) -> Value {
-    let problems = named(
-        &damage.problems,
-        |it| json!({ "piece": it.piece, "start": it.range.start, "end": it.range.end }),
-    );
-    json!({ "path": Shown::bytes(&damage.path).to_string(), "state": damage.state, "changed": damage.changed,
-            "problems": problems, "notes": damage.notes })
-}
-
-fn failure((path, why): &(Vec<u8>, String)) -> Value {
-    json!({ "path": Shown::bytes(path).to_string(), "why": why })
-}
-
-/// Left as it is, mended, or beyond that.
+/// Outcome of a job.
 fn outcome(lost: bool, stopped: bool, open: bool) -> &'static str {
     match () {
         () if lost => "lost",
@@ -326,7 +317,7 @@ fn scrub_and_repair(
     let mut result = json!({
         "files": report.files, "bytes": report.bytes, "gone": report.gone, "changing": report.changing, "resumed": report.resumed,
         "stopped": report.stopped, "worst": report.worst(), "damaged": report.damage.len(),
-        "damage": named(&report.damage, damage_as_json), "failed": named(&report.failed, failure),
+        "damage": first(&report.damage, damaged), "failed": first(&report.failed, FileFailure::new),
     });
     let open = !report.damage.is_empty() || !report.failed.is_empty();
     let mut ended = outcome(lost, report.stopped, open);
@@ -355,15 +346,10 @@ fn repair_all(vault: &Vault, options: repair::Options, context: RunContext<'_>) 
         }
     }
     let stopped = (context.stopped)();
-    let repaired = named(&done, |it| {
-        let lost: Vec<Value> = it.lost.iter().map(|it| json!({ "start": it.start, "end": it.end })).collect();
-        json!({ "path": Shown::bytes(&it.path).to_string(), "state": it.state, "data_blocks": it.data_blocks,
-                "redundancy_blocks": it.redundancy_blocks, "lost": lost, "notes": it.notes,
-                "replaced": it.replaced.as_ref().map(|path| Shown::path(path).to_string()) })
-    });
+    let repaired = first(&done, RepairedFile::new);
     let report = json!({
         "examined": plan.examined, "files": done.len(), "repaired": repaired,
-        "kept": named(&plan.kept, damage_as_json), "failed": named(&failed, failure), "stopped": stopped,
+        "kept": first(&plan.kept, damaged), "failed": first(&failed, FileFailure::new), "stopped": stopped,
     });
     Ok(Ended {
         outcome: outcome(lost, stopped, open || !failed.is_empty()),
@@ -379,21 +365,21 @@ fn rebuild(
     context: RunContext<'_>,
 ) -> Result<Ended, JobError> {
     let done = pool_rebuild::rebuild(vault, options, context)?;
-    let failed = named(
+    let failed = first(
         &done.failed,
         |(path, why)| json!({ "path": Shown::bytes(path).to_string(), "why": why.to_string() }),
     );
     let counted = |(path, columns): &(Vec<u8>, usize)| json!({ "path": Shown::bytes(path).to_string(), "columns": columns });
-    let lost = named(
+    let lost = first(
         &done.plan.lost,
         |item| json!({ "path": Shown::bytes(&item.path).to_string(), "misses": item.targets }),
     );
     let report = json!({
         "gone": done.plan.gone, "retired": done.plan.retired, "returned": done.plan.returned,
-        "files": done.files, "of": done.plan.files.len(), "bytes": done.bytes, "verified_columns": done.verified,
-        "reinstated": done.reinstated, "unplaced": named(&done.unplaced, counted),
-        "unmoved": named(&done.unmoved, counted), "unverified": done.unverified, "lost": lost, "failed": failed,
-        "unreadable": named(&done.plan.unreadable, failure), "stopped": done.stopped,
+        "files": done.files, "total": done.plan.files.len(), "bytes": done.bytes, "verified_columns": done.verified,
+        "reinstated": done.reinstated, "unplaced": first(&done.unplaced, counted),
+        "unmoved": first(&done.unmoved, counted), "unverified": done.unverified, "lost": lost, "failed": failed,
+        "unreadable": first(&done.plan.unreadable, FileFailure::new), "stopped": done.stopped,
     });
     Ok(Ended {
         outcome: outcome(done.has_losses(), done.stopped, !done.is_whole()),
@@ -405,10 +391,7 @@ fn rebuild(
 
 fn protect_all(vault: &Vault, context: RunContext<'_>) -> Result<Ended, JobError> {
     let protect::Report { seen, done, held, pending, affected, unhealed } = protect::protect(vault, context)?;
-    let held = held.map(|held| {
-        json!({ "digest": held.digest.to_string(), "removed": held.removed, "changed": held.changed, "known": held.known,
-                "before": { "removed": held.before.removed, "changed": held.before.changed } })
-    });
+    let held = held.as_ref().map(HeldReport::new);
     let failures = done.failures + seen.unreadable.len() as u64;
     let lost = affected.iter().any(|(state, _)| *state == State::Lost);
     let waits = held.is_some() || pending > 0 || !seen.write_once.is_empty();
@@ -418,16 +401,16 @@ fn protect_all(vault: &Vault, context: RunContext<'_>) -> Result<Ended, JobError
     let report = json!({
         "files": seen.files, "bytes": seen.bytes, "encoded": done.encoded, "encoded_bytes": done.encoded_bytes,
         "moved": done.moved, "removed": done.removed, "reduced_redundancy": done.reduced_redundancy, "failures": failures,
-        "failed": named(done.failed.iter().chain(&seen.unreadable), failure), "held": held, "pending": pending,
-        "damaged": named(&done.damaged, damage_as_json), "affected": affected,
-        "write_once_changed": named(&seen.write_once, |path| json!(Shown::bytes(path).to_string())),
+        "failed": first(done.failed.iter().chain(&seen.unreadable), FileFailure::new), "held": held, "pending": pending,
+        "damaged": first(&done.damaged, damaged), "affected": affected,
+        "write_once_changed": first(&seen.write_once, |path| path_text(path)),
         "mirrors_not_healed": unhealed,
     });
     Ok(Ended { outcome: outcome(lost, (context.stopped)(), open), report, files: None, overdue: None })
 }
 
-/// How the files of a pool stand, those that miss something by name, and the targets that files miss.
-fn look_where_files_are(vault: &Vault, stopped: &dyn Fn() -> bool) -> Result<Ended, JobError> {
+/// Counts the files of a pool by redundancy state, names degraded and lost ones, and lists the targets that files miss.
+fn survey_pool(vault: &Vault, stopped: &dyn Fn() -> bool) -> Result<Ended, JobError> {
     let pool = vault.pool.as_ref().ok_or(RebuildError::NoPool)?;
     let places = TargetStates::of(pool);
     let mut healths: BTreeMap<FileHealth, u64> = BTreeMap::new();

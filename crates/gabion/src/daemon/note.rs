@@ -1,4 +1,4 @@
-//! A small file in a repository that tells other commands which daemon sees to it.
+//! Note file in a repository: names the daemon that serves it, for other commands.
 
 use gabion_vault::private;
 use gabion_vault::tree::Tree;
@@ -8,24 +8,24 @@ use std::path::{Path, PathBuf};
 
 const FILE: &str = "daemon";
 
-/// Which daemon, and what it calls the source.
+/// Content of the note.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Note {
     /// The daemon's socket.
     pub socket: PathBuf,
-    /// The source.
+    /// Name of the source in the daemon.
     pub source: String,
-    /// The daemon's process.
+    /// Process id of the daemon.
     pub process: u32,
-    /// The machine it runs on.
+    /// Host it runs on.
     pub host: String,
 }
 
-/// Leaves a note.
+/// Writes the note.
 ///
 /// # Errors
-/// What the operating system says.
-pub fn leave(repository: &Path, source: &str, socket: &Path) -> io::Result<()> {
+/// The file cannot be written.
+pub fn write(repository: &Path, source: &str, socket: &Path) -> io::Result<()> {
     let note = Note {
         socket: socket.to_owned(),
         source: source.to_owned(),
@@ -35,14 +35,14 @@ pub fn leave(repository: &Path, source: &str, socket: &Path) -> io::Result<()> {
     private::replace(repository, FILE, &serde_json::to_vec(&note)?)
 }
 
-/// Takes ours away. One that stays behind leads nowhere, which is noticed.
-pub fn take_away(repository: &Path) {
+/// Removes the note if it is this process's. A note that stays behind is harmless: its socket does not answer.
+pub fn remove(repository: &Path) {
     if find(repository).is_some_and(|note| note.process == gabion_vault::world::process()) {
         let _ = Tree::open_owned(repository).and_then(|repository| repository.remove(FILE.as_bytes()));
     }
 }
 
-/// The note of a repository, if there is one of this machine. Whether the daemon lives has to be asked.
+/// The note of a repository, if it is of this host. The daemon may have ended since.
 pub fn find(repository: &Path) -> Option<Note> {
     let note: Note = serde_json::from_str(&private::read(repository, FILE).ok()??).ok()?;
     (note.host == gabion_vault::world::host()).then_some(note)
@@ -50,22 +50,22 @@ pub fn find(repository: &Path) -> Option<Note> {
 
 #[cfg(test)]
 mod tests {
-    use super::{FILE, find, leave, take_away};
+    use super::{FILE, find, remove, write};
     use std::path::Path;
 
     #[test]
     fn a_note_is_found_until_it_is_taken_away() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(find(dir.path()), None);
-        leave(dir.path(), "photos", Path::new("/run/x.sock")).unwrap();
+        write(dir.path(), "photos", Path::new("/run/x.sock")).unwrap();
         let note = find(dir.path()).unwrap();
         assert_eq!((note.source.as_str(), note.process), ("photos", std::process::id()));
-        take_away(dir.path());
+        remove(dir.path());
         assert_eq!(find(dir.path()), None);
-        // That of another one is left alone, and what is none is no note.
+        // A note of another process is kept; an unreadable one is ignored.
         let other = serde_json::json!({ "socket": "/x", "source": "s", "process": 1, "host": note.host });
         std::fs::write(dir.path().join(FILE), other.to_string()).unwrap();
-        take_away(dir.path());
+        remove(dir.path());
         assert!(find(dir.path()).is_some());
         std::fs::write(dir.path().join(FILE), b"\xff{").unwrap();
         assert_eq!(find(dir.path()), None);

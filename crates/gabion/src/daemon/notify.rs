@@ -1,4 +1,4 @@
-//! Tells the one that started us how we are: the protocol of `sd_notify`, which is a datagram with lines of text.
+//! Notifications to the service manager by the `sd_notify` protocol: datagrams with lines of text.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -7,18 +7,18 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Where to tell, and how often to say that we are alive. All of it comes from the environment.
+/// Notification settings, from the environment.
 #[derive(Debug, Clone, Default)]
 pub struct Supervisor {
     /// `NOTIFY_SOCKET`: a path, or a name that begins with `@`.
     pub socket: Option<PathBuf>,
-    /// `WATCHDOG_USEC`: microseconds, within which we have to say something.
+    /// `WATCHDOG_USEC`: longest interval between keep-alive messages, in microseconds.
     pub watchdog: Option<u64>,
-    /// `WATCHDOG_PID`: the process that is meant by it.
+    /// `WATCHDOG_PID`: the process that the watchdog applies to.
     pub watched: Option<u32>,
 }
 
-/// Whom we tell.
+/// Sender of notifications.
 #[derive(Debug)]
 pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
@@ -26,10 +26,10 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Nothing is told where nobody wants to hear.
+    /// Without a socket, all notifications are dropped.
     ///
     /// # Errors
-    /// The address is none, or there is no socket to be had.
+    /// The address is invalid, or no socket can be created.
     pub fn new(supervisor: &Supervisor) -> io::Result<Notifier> {
         let named = supervisor.socket.as_deref().filter(|path| !path.as_os_str().is_empty());
         let socket = match named {
@@ -37,40 +37,40 @@ impl Notifier {
             None => None,
         };
         let ours = supervisor.watched.is_none_or(|process| process == std::process::id());
-        // Twice as often as wanted, so that one that comes late is no death.
+        // Twice as often as required, so that one late message does not end the service.
         let alive = supervisor.watchdog.filter(|&time| time > 0 && ours);
         let alive = alive.map(|time| Duration::from_micros(time / 2)).filter(|_| socket.is_some());
         Ok(Notifier { socket, alive })
     }
 
-    /// How often to call [`is_alive`](Notifier::is_alive).
-    pub fn beat(&self) -> Option<Duration> {
+    /// Interval at which to call [`is_alive`](Notifier::is_alive).
+    pub fn watchdog_interval(&self) -> Option<Duration> {
         self.alive
     }
 
-    /// All that could be begun has begun.
+    /// Reports that startup is complete.
     pub fn is_ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={}\n", one_line(status)));
     }
 
-    /// How it is now, for people.
-    pub fn says(&self, status: &str) {
+    /// Reports a status line.
+    pub fn status(&self, status: &str) {
         self.send(&format!("STATUS={}\n", one_line(status)));
     }
 
-    /// We end.
+    /// Reports that the daemon stops.
     pub fn is_stopping(&self) {
         self.send("STOPPING=1\nSTATUS=stopping\n");
     }
 
-    /// We live.
+    /// Feeds the watchdog.
     pub fn is_alive(&self) {
         self.send("WATCHDOG=1\n");
     }
 
     fn send(&self, text: &str) {
         if let Some((socket, address)) = &self.socket {
-            // Who does not listen to us cannot be told that either.
+            // There is no other channel to report a failure on.
             let _ = socket.send_to_addr(text.as_bytes(), address);
         }
     }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_arrives_at_paths_and_names() {
+    fn notifications_arrive_at_paths_and_abstract_names() {
         let dir = tempfile::tempdir().unwrap();
         let name = format!("@gabion-test-{}", std::process::id());
         for place in [dir.path().join("notify"), PathBuf::from(name)] {
@@ -113,7 +113,7 @@ mod tests {
                 watched: Some(std::process::id()),
             };
             let notifier = Notifier::new(&supervisor).unwrap();
-            assert_eq!(notifier.beat(), Some(Duration::from_millis(1500)));
+            assert_eq!(notifier.watchdog_interval(), Some(Duration::from_millis(1500)));
             notifier.is_ready("1 of 2\nsources");
             assert_eq!(heard(&listener), "READY=1\nSTATUS=1 of 2 sources\n");
             notifier.is_alive();
@@ -124,13 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_where_nobody_listens() {
+    fn without_a_socket_nothing_is_sent() {
         let silent = Notifier::new(&Supervisor { watchdog: Some(1000), ..Supervisor::default() }).unwrap();
-        assert_eq!(silent.beat(), None);
-        silent.says("nothing");
+        assert_eq!(silent.watchdog_interval(), None);
+        silent.status("nothing");
         let other = Supervisor { socket: Some("/nowhere".into()), watchdog: Some(1000), watched: Some(1) };
         let other = Notifier::new(&other).unwrap();
-        assert_eq!(other.beat(), None, "another process is meant");
+        assert_eq!(other.watchdog_interval(), None, "another process is meant");
         other.is_ready("gone");
     }
 }

@@ -1,4 +1,5 @@
-//! Files of a source whose scrub is overdue by their policy, counted by a thread of its own: a large catalogue takes a while to read.
+//! Counts the files of a source whose scrub is overdue by their policy. Runs in a thread of its own, because reading a
+//! large catalogue takes long.
 
 use super::source::Source;
 use gabion_vault::scrub::{self, Overdue};
@@ -10,13 +11,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often they are counted at most.
-const LOOK: Duration = Duration::from_secs(60);
+/// Shortest pause between counts.
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Counting takes at most one part in so many of the time.
+/// Counting takes at most 1/100 of the time.
 const SHARE: u32 = 100;
 
-/// When they were counted, and when they will be.
+/// State of the counting thread.
 #[derive(Debug, Default)]
 pub(super) struct Counting {
     thread: Option<JoinHandle<()>>,
@@ -25,30 +26,30 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    /// Begins to count if it is time to.
+    /// Starts a count if it is due.
     pub(super) fn turn(&mut self, source: &Arc<Source>, location: &Location) {
         if self.thread.take_if(|thread| thread.is_finished()).is_some() {
             let took = self.began.as_ref().map_or(Duration::ZERO, Stopwatch::elapsed);
-            self.pause = LOOK.max(took.saturating_mul(SHARE));
+            self.pause = POLL_INTERVAL.max(took.saturating_mul(SHARE));
         }
         if self.thread.is_some() || self.began.as_ref().is_some_and(|since| since.elapsed() < self.pause) {
             return;
         }
-        (self.began, self.pause) = (Some(Stopwatch::start()), LOOK);
+        (self.began, self.pause) = (Some(Stopwatch::start()), POLL_INTERVAL);
         let (source, location) = (Arc::clone(source), location.clone());
         let work = move || {
-            // What keeps it from being counted keeps the source from running, which says so.
+            // An error here also stops the source, which reports it.
             let Ok((vault, _)) = Vault::open_to_examine(&location, Clock::System) else { return };
             if let Ok(Some(counted)) = scrub::overdue(&vault, &|| source.is_stopping()) {
                 source.state().overdue = Some(counted);
             }
         };
-        // Nobody waits for its end: it stops with its source.
+        // Not joined: it ends soon after its source stops.
         self.thread = std::thread::Builder::new().name("overdue".to_owned()).spawn(work).ok();
     }
 }
 
-/// For programs.
+/// JSON form.
 pub fn as_json(overdue: &Overdue) -> Value {
     let oldest = overdue.oldest.as_ref();
     json!({ "files": overdue.files,

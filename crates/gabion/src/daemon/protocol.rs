@@ -1,151 +1,151 @@
-//! What is said over the socket: one JSON object per line, a request and then its answers.
+//! Protocol of the daemon's socket: one JSON object per line, a request and then its answers.
 //!
-//! A request has `version` and `request`, and what belongs to it. Answers have `version` and one of `progress` (more follow), `result`
-//! or `error` (the last one). `docs/operating/daemon.md` has the list.
+//! A request has `version`, `request` and its parameters. Answers have `version` and one of `progress` (more follow),
+//! `result` or `error` (the last one). `docs/operating/daemon.md` lists the requests.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// The version of all this. Others are refused.
+/// Protocol version. Requests with another one are refused.
 pub const VERSION: u64 = 1;
 
 /// Most bytes of a request, its line end included.
 pub const MAX_REQUEST: usize = 16 << 10;
 
-/// What can be asked for.
+/// A request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// How it is: everything, or one source.
+    /// Status of the daemon, or of one source.
     Status {
-        /// Which.
+        /// Name of the source.
         #[serde(default)]
         source: Option<String>,
     },
     /// Nothing is scanned, encoded or scrubbed until `resume`; changes are recorded.
     Pause {
-        /// Which; all if not said.
+        /// Name of the source; all by default.
         #[serde(default)]
         source: Option<String>,
     },
     /// Goes on after `pause`.
     Resume {
-        /// Which; all if not said.
+        /// Name of the source; all by default.
         #[serde(default)]
         source: Option<String>,
     },
-    /// Releases a change-set that is held.
+    /// Approves a held change-set.
     Approve {
-        /// Which.
+        /// Name of the source.
         source: String,
-        /// The digest that is shown.
+        /// Digest of the change-set.
         digest: String,
     },
     /// Scrubs now.
     Scrub {
-        /// Which.
+        /// Name of the source.
         source: String,
-        /// Only this share, the oldest first.
+        /// Only this percentage of the files, the longest unscrubbed first.
         #[serde(default)]
         percent: Option<u8>,
-        /// Only files whose last scrub is so many seconds ago.
+        /// Only files last scrubbed more than this many seconds ago.
         #[serde(default)]
         older_than: Option<u64>,
         /// Only files whose last complete verification is older than their policy's interval.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         due: bool,
-        /// Begin anew, even if the last scrub was interrupted.
+        /// Start over, even if the last scrub was interrupted.
         #[serde(default)]
         restart: bool,
-        /// Bring back at once what is damaged.
+        /// Repair damaged files at once.
         #[serde(default)]
         repair: bool,
-        /// Answer when it is done.
+        /// Answer when the job has ended.
         #[serde(default)]
         wait: bool,
     },
     /// Repairs now.
     Repair {
-        /// Which.
+        /// Name of the source.
         source: String,
-        /// Only what scrub found.
+        /// Only files that a scrub found damaged.
         #[serde(default)]
         known: bool,
-        /// Leave files alone that were written since they were protected.
+        /// Skip files that were written since they were protected.
         #[serde(default)]
         keep_changed: bool,
-        /// Bring back files that are gone.
+        /// Also restore missing files.
         #[serde(default)]
         missing: bool,
-        /// Answer when it is done.
+        /// Answer when the job has ended.
         #[serde(default)]
         wait: bool,
     },
-    /// Protects now what changed, whether it has rested or not.
+    /// Protects changed files now, without waiting for their quiet period.
     Protect {
-        /// Which.
+        /// Name of the source.
         source: String,
-        /// Answer when it is done.
+        /// Answer when the job has ended.
         #[serde(default)]
         wait: bool,
     },
     /// Rebuilds now.
     Rebuild {
-        /// Which.
+        /// Name of the source.
         source: String,
         /// Only these targets.
         #[serde(default)]
         targets: Vec<String>,
-        /// What a person agrees to.
+        /// Confirmation that targets are lost.
         #[serde(default)]
         agree: Option<String>,
-        /// Answer when it is done.
+        /// Answer when the job has ended.
         #[serde(default)]
         wait: bool,
     },
-    /// Reads the configuration again.
+    /// Reloads the configuration.
     Reload {},
-    /// Ends the daemon.
+    /// Stops the daemon.
     Stop {},
 }
 
-/// Why a line is no request.
+/// Error of a malformed request.
 #[derive(Debug, thiserror::Error)]
-pub enum NoRequest {
+pub enum BadRequest {
     /// It is too long.
     #[error("a request has at most {MAX_REQUEST} bytes")]
     TooLong,
-    /// It is no JSON object.
+    /// It is not a JSON object.
     #[error("a request is a JSON object in one line: {0}")]
     Json(String),
-    /// It has no version, or another one.
-    #[error("version {0} is not known here (version {VERSION} is)")]
+    /// Its version is missing or unknown.
+    #[error("protocol version {0} is not supported (supported: version {VERSION})")]
     Version(String),
-    /// It asks for what there is not.
+    /// Unknown request or parameter.
     #[error("{0}")]
     Unknown(String),
 }
 
 impl Request {
-    /// Reads a line.
+    /// Parses a line.
     ///
     /// # Errors
     /// See [`NoRequest`].
-    pub fn parse(line: &[u8]) -> Result<Request, NoRequest> {
+    pub fn parse(line: &[u8]) -> Result<Request, BadRequest> {
         if line.len() > MAX_REQUEST {
-            return Err(NoRequest::TooLong);
+            return Err(BadRequest::TooLong);
         }
         let object: Map<String, Value> =
-            serde_json::from_slice(line).map_err(|error| NoRequest::Json(error.to_string()))?;
+            serde_json::from_slice(line).map_err(|error| BadRequest::Json(error.to_string()))?;
         let mut object = object;
         let version = object.remove("version").unwrap_or(Value::Null);
         if version.as_u64() != Some(VERSION) {
-            return Err(NoRequest::Version(version.to_string()));
+            return Err(BadRequest::Version(version.to_string()));
         }
-        serde_json::from_value(Value::Object(object)).map_err(|error| NoRequest::Unknown(error.to_string()))
+        serde_json::from_value(Value::Object(object)).map_err(|error| BadRequest::Unknown(error.to_string()))
     }
 
-    /// As a line.
+    /// As a line with its line feed.
     pub fn line(&self) -> String {
         let mut object = json!(self);
         object["version"] = json!(VERSION);
@@ -153,19 +153,19 @@ impl Request {
     }
 }
 
-/// What comes back.
+/// An answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// How far it is; more follow.
+    /// Progress; more answers follow.
     Progress(Value),
-    /// It is done.
+    /// The request succeeded.
     Result(Value),
-    /// It cannot be done.
+    /// The request failed.
     Error(String),
 }
 
 impl Answer {
-    /// As a line.
+    /// As a line with its line feed.
     pub fn line(&self) -> String {
         let object = match self {
             Answer::Progress(value) => json!({ "version": VERSION, "progress": value }),
@@ -175,7 +175,7 @@ impl Answer {
         format!("{object}\n")
     }
 
-    /// Reads a line.
+    /// Parses a line.
     pub fn parse(line: &str) -> Option<Answer> {
         let mut object: Map<String, Value> = serde_json::from_str(line).ok()?;
         if object.get("version")?.as_u64() != Some(VERSION) {
@@ -191,7 +191,7 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, MAX_REQUEST, NoRequest, Request};
+    use super::{Answer, BadRequest, MAX_REQUEST, Request};
     use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
     use serde_json::json;
 
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused_with_the_reason() {
+    fn malformed_requests_are_refused_with_a_reason() {
         let refused = |line: &[u8]| Request::parse(line).unwrap_err().to_string();
         assert!(refused(br#"{"request":"status"}"#).contains("version null"));
         assert!(refused(br#"{"version":2,"request":"status"}"#).contains("version 2"));
@@ -231,8 +231,8 @@ mod tests {
         assert!(refused(br#"{"version":1,"request":"scrub"}"#).contains("source"));
         assert!(refused(b"[1]").contains("one line"));
         let deep = "[".repeat(10_000);
-        assert!(matches!(Request::parse(deep.as_bytes()), Err(NoRequest::Json(_))));
-        assert!(matches!(Request::parse(&vec![b' '; MAX_REQUEST + 1]), Err(NoRequest::TooLong)));
+        assert!(matches!(Request::parse(deep.as_bytes()), Err(BadRequest::Json(_))));
+        assert!(matches!(Request::parse(&vec![b' '; MAX_REQUEST + 1]), Err(BadRequest::TooLong)));
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any bytes are refused or read, and what is read is written as what reads the same.
+        /// Any bytes are refused or parsed, and a parsed request survives a round trip.
         #[test]
         fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             if let Ok(request) = Request::parse(&bytes) {

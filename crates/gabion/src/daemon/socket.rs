@@ -1,8 +1,9 @@
-//! The socket: requests come in, answers go out. Whatever bytes come, the daemon goes on.
+//! The daemon's socket: accepts connections and serves requests. Malformed input is answered with an error and never
+//! ends the daemon.
 
 use super::Daemon;
 use super::job::{Ended, Job, Work};
-use super::protocol::{Answer, MAX_REQUEST, NoRequest, Request};
+use super::protocol::{Answer, BadRequest, MAX_REQUEST, Request};
 use gabion_platform::lock::Lockable;
 use gabion_vault::scrub::Selection;
 use gabion_vault::world::SECOND;
@@ -18,43 +19,43 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Most connections at once; further ones are told so and closed.
+/// Most connections at once; further ones get an error and are closed.
 const MAX_CONNECTIONS: usize = 32;
 
-/// How long a connection may be silent before it is closed.
-const SILENCE: Duration = Duration::from_secs(120);
+/// Time without a request after which a connection is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a client may take to read an answer.
-const SLOW: Duration = Duration::from_secs(10);
+/// Timeout for a client to read an answer.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often to look whether the daemon ends.
-const LOOK: Duration = Duration::from_millis(200);
+/// Interval at which the end of the daemon is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How often those who wait are told how far it is.
-const BEAT: Duration = Duration::from_secs(1);
+/// Interval of progress messages.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Why there is no socket.
+/// Error of the socket.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// Another daemon is at work there.
-    #[error("a daemon is at work at {} already: {holder}", path.display())]
+    /// Another daemon listens on it.
+    #[error("another daemon already listens at {}: {holder}", path.display())]
     Taken {
         /// The socket.
         path: PathBuf,
-        /// Which.
+        /// Process and host of that daemon.
         holder: String,
     },
-    /// The operating system refuses.
+    /// A system call failed.
     #[error("the socket {}: {source}", path.display())]
     Io {
         /// The socket.
         path: PathBuf,
-        /// What it says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// The place where a daemon listens; nobody else may while this lives.
+/// The listening socket with its lock file: one daemon at a time.
 #[derive(Debug)]
 pub(super) struct Place {
     path: PathBuf,
@@ -64,7 +65,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Takes a place. Only its owner may connect.
+    /// Binds the socket with mode 0600.
     pub(super) fn take(path: &Path) -> Result<Place, SocketError> {
         let failed = |source| SocketError::Io { path: path.to_owned(), source };
         if let Some(directory) = path.parent().filter(|directory| !directory.exists()) {
@@ -75,7 +76,7 @@ impl Place {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
         }
-        // Nobody may connect in the moment before the mode is set.
+        // By umask, so that no other user can connect before the mode is set.
         let usual = rustix::process::umask(Mode::from_raw_mode(0o177));
         let bound = UnixListener::bind(path);
         rustix::process::umask(usual);
@@ -84,18 +85,18 @@ impl Place {
         Ok(Place { path: path.to_owned(), listener, _lock: lock })
     }
 
-    /// The next connection, if one comes soon.
+    /// The next connection, if one arrives within the poll interval.
     fn accept(&self) -> Option<UnixStream> {
         let mut ready = [PollFd::new(&self.listener, PollFlags::IN)];
-        let time = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
-        // Whatever it says, accepting says it better.
+        let time = Timespec { tv_sec: 0, tv_nsec: POLL_INTERVAL.subsec_nanos().into() };
+        // Errors of `poll` also show in `accept`.
         let _ = poll(&mut ready, Some(&time));
         match self.listener.accept() {
             Ok((stream, _)) => Some(stream),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-            // Too many open files, say: it gets better or not, but must not become a storm.
+            // For example too many open files: pause, so that the loop does not spin.
             Err(_) => {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
                 None
             }
         }
@@ -120,7 +121,7 @@ fn take_lock(path: &Path, failed: &dyn Fn(io::Error) -> SocketError) -> Result<L
         .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
         .open(&name)
         .map_err(failed)?;
-    // What is in the file is replaced: it must be no one else's, and nothing else by another name.
+    // The file is overwritten: it must belong to this user and have no other name.
     let found = file.metadata().map_err(failed)?;
     if !found.is_file() || found.uid() != rustix::process::geteuid().as_raw() || found.nlink() != 1 {
         let why = format!("{} is no lock file of this user", Path::new(&name).display());
@@ -138,13 +139,13 @@ fn take_lock(path: &Path, failed: &dyn Fn(io::Error) -> SocketError) -> Result<L
     Ok(file)
 }
 
-/// Listens until the daemon ends.
+/// Accepts connections until the daemon ends.
 pub(super) fn listen(place: &Place, daemon: &Arc<Daemon>) {
     let open = Arc::new(AtomicUsize::new(0));
     while !daemon.is_over() {
         let Some(mut stream) = place.accept() else { continue };
-        // What cannot be set makes it slower to notice that someone is gone, nothing else.
-        let _ = stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(SLOW)));
+        // Without the timeout, a client that is gone is noticed later.
+        let _ = stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(WRITE_TIMEOUT)));
         let admitted = match refusal(&stream) {
             Some(why) => Err(why),
             None => Connection::admit(&open).ok_or_else(|| "too many connections".to_owned()),
@@ -159,15 +160,15 @@ pub(super) fn listen(place: &Place, daemon: &Arc<Daemon>) {
         let daemon = Arc::clone(daemon);
         let serve = move || {
             let _connection = connection;
-            // Who hangs up has heard enough.
+            // An error means that the client closed the connection.
             let _ = serve(stream, &daemon);
         };
-        // Without a thread the connection is closed, and counted no longer.
+        // If the thread cannot be started, the connection is closed and no longer counted.
         let _ = std::thread::Builder::new().name("connection".to_owned()).spawn(serve);
     }
 }
 
-/// A connection that is counted until this is dropped, also when the thread that serves it panics.
+/// Counts a connection until it is dropped, also if its thread panics.
 struct Connection(Arc<AtomicUsize>);
 
 impl Connection {
@@ -184,8 +185,8 @@ impl Drop for Connection {
     }
 }
 
-/// Why a client may not use this daemon: it is neither of the user who runs it nor of root. Permissions of the socket keep others out as
-/// well, but they can be changed, and not every system heeds them.
+/// Refuses clients of users other than the daemon's own and root. The mode of the socket does so too, but it can be
+/// changed, and not every system checks it.
 fn refusal(stream: &UnixStream) -> Option<String> {
     let ours = rustix::process::geteuid();
     match rustix::net::sockopt::socket_peercred(stream) {
@@ -199,7 +200,7 @@ fn refusal(stream: &UnixStream) -> Option<String> {
     }
 }
 
-/// Lines of a connection, none longer than a request may be.
+/// Reads lines from a connection, up to the length of a request.
 struct Lines {
     stream: UnixStream,
     buffer: Vec<u8>,
@@ -214,7 +215,7 @@ enum Line {
 impl Lines {
     fn next(&mut self, is_over: &dyn Fn() -> bool) -> io::Result<Line> {
         let mut silent = Duration::ZERO;
-        self.stream.set_read_timeout(Some(LOOK))?;
+        self.stream.set_read_timeout(Some(POLL_INTERVAL))?;
         loop {
             if let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') {
                 let rest = self.buffer.split_off(end + 1);
@@ -223,7 +224,7 @@ impl Lines {
             if self.buffer.len() > MAX_REQUEST {
                 return Ok(Line::TooLong);
             }
-            if is_over() || silent >= SILENCE {
+            if is_over() || silent >= IDLE_TIMEOUT {
                 return Ok(Line::End);
             }
             let mut bytes = [0; 4096];
@@ -234,7 +235,7 @@ impl Lines {
                     self.buffer.extend_from_slice(&bytes[..got]);
                 }
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                    silent += LOOK;
+                    silent += POLL_INTERVAL;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -250,8 +251,8 @@ fn serve(stream: UnixStream, daemon: &Arc<Daemon>) -> io::Result<()> {
     loop {
         let line = match lines.next(&|| daemon.is_over())? {
             Line::End => return Ok(()),
-            // What follows cannot be understood any more.
-            Line::TooLong => return tell(&Answer::Error(NoRequest::TooLong.to_string())),
+            // The start of the next line is unknown.
+            Line::TooLong => return tell(&Answer::Error(BadRequest::TooLong.to_string())),
             Line::Whole(line) => line,
         };
         let answer = match Request::parse(&line) {
@@ -265,7 +266,7 @@ fn serve(stream: UnixStream, daemon: &Arc<Daemon>) -> io::Result<()> {
     }
 }
 
-/// Does what is asked for. The outer error is that nobody listens any more.
+/// Carries out a request. The outer error is that of the connection.
 fn carry_out(
     daemon: &Arc<Daemon>,
     request: Request,
@@ -309,16 +310,16 @@ fn carry_out(
     };
     let job = match daemon.source(&source).and_then(|found| {
         if let Work::Rebuild { agreed: Some(agreement), .. } = &work {
-            // Who agrees need not wait for the delay, and is not asked again.
+            // Confirmed: no delay and no second question.
             let _ = found.agree(agreement);
         }
-        found.want(work)
+        found.enqueue(work)
     }) {
         Ok(job) => job,
         Err(why) => return Ok(Err(why)),
     };
     if !wait {
-        return Ok(Ok(json!({ "wanted": job.work.word(), "source": source })));
+        return Ok(Ok(json!({ "queued": job.work.word(), "source": source })));
     }
     wait_for(&job, tell).map(|ended| {
         ended.map(|Ended { outcome, mut report, .. }| {
@@ -328,13 +329,13 @@ fn carry_out(
     })
 }
 
-/// Tells how far it is until it is done. Who hangs up does not stop it.
+/// Sends progress until the job has ended. A client that disconnects does not stop the job.
 fn wait_for(job: &Job, tell: &mut dyn FnMut(&Answer) -> io::Result<()>) -> io::Result<Result<Ended, String>> {
     loop {
-        if let Some(ended) = job.wait(BEAT) {
+        if let Some(ended) = job.wait(PROGRESS_INTERVAL) {
             return Ok(ended);
         }
-        tell(&Answer::Progress(job.course()))?;
+        tell(&Answer::Progress(job.progress()))?;
     }
 }
 
@@ -343,9 +344,9 @@ mod tests {
     use super::{Connection, MAX_CONNECTIONS};
     use std::sync::Arc;
 
-    /// Threads that panicked were counted for ever: after 32 of them the daemon refused everybody.
+    /// Regression: panicked threads stayed counted, and after 32 of them the daemon refused all connections.
     #[test]
-    fn connections_whose_threads_panic_are_counted_no_longer() {
+    fn connections_of_panicked_threads_are_not_counted() {
         let open = Arc::default();
         for _ in 0..2 * MAX_CONNECTIONS {
             let connection = Connection::admit(&open).expect("there is room");

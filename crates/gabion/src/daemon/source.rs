@@ -1,4 +1,4 @@
-//! A protected source as others see it: how it is, what is wanted of it. The thread that sees to it is in `supervisor`.
+//! State of a protected source and its queue of jobs. The thread that runs it is in `supervisor`.
 
 use super::config::SourceConfig;
 use super::job::{Job, Work};
@@ -6,7 +6,9 @@ use super::overdue;
 use super::targets::Targets;
 use super::{Event, Tell};
 use crate::compute::{Compute, DeviceError, Report};
+use crate::report::HeldReport;
 use gabion_device::Options;
+use gabion_platform::sync;
 use gabion_vault::catalogue::State as FileState;
 use gabion_vault::guard::{self, Digest};
 use gabion_vault::monitor;
@@ -23,12 +25,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Most pieces of work that wait for their turn; further ones are refused.
+/// Most queued jobs; further ones are refused.
 const MAX_WAITING: usize = 16;
 
-/// What a source has of its daemon.
+/// Settings that all sources share.
 #[derive(Clone)]
-pub(super) struct Surroundings {
+pub(super) struct DaemonContext {
     pub(super) registry: Option<Registry>,
     pub(super) socket: PathBuf,
     pub(super) tell: Tell,
@@ -37,20 +39,20 @@ pub(super) struct Surroundings {
     pub(super) device_cache: Option<PathBuf>,
 }
 
-/// A source.
+/// A protected source.
 pub(super) struct Source {
     pub(super) config: SourceConfig,
-    pub(super) surroundings: Surroundings,
+    pub(super) context: DaemonContext,
     pub(super) clock: Clock,
     compute: Mutex<Option<Compute>>,
     stop: AtomicBool,
     state: Mutex<State>,
     wake: Condvar,
-    /// Since when its thread is at one and the same turn; nothing while it begins or ends, which takes as long as it takes.
-    turning: Mutex<Option<Stopwatch>>,
+    /// Start of the current turn of its thread; `None` while it starts or stops, which may take long.
+    turn_started: Mutex<Option<Stopwatch>>,
 }
 
-/// How a source is.
+/// State of a source.
 pub(super) struct State {
     pub(super) phase: Phase,
     pub(super) since: Nanos,
@@ -62,19 +64,19 @@ pub(super) struct State {
     pub(super) job: Option<Arc<Job>>,
     pub(super) last: BTreeMap<&'static str, Value>,
     pub(super) scrub: Option<ScrubTimes>,
-    /// Files whose scrub is overdue, as they were last counted.
+    /// Files whose scrub is overdue, at the last count.
     pub(super) overdue: Option<Overdue>,
     pub(super) targets: Option<Targets>,
 }
 
-/// When scrubs were and will be.
+/// Times of the last and the next scheduled scrub.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ScrubTimes {
     pub(super) last: Option<Nanos>,
     pub(super) next: Nanos,
 }
 
-/// What a source is about.
+/// Phase of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Phase {
     Starting,
@@ -97,7 +99,7 @@ impl Phase {
 }
 
 impl Source {
-    pub(super) fn new(config: SourceConfig, surroundings: Surroundings) -> Source {
+    pub(super) fn new(config: SourceConfig, context: DaemonContext) -> Source {
         let clock = Clock::System;
         let state = State {
             phase: Phase::Starting,
@@ -114,8 +116,8 @@ impl Source {
             targets: None,
         };
         let (stop, state, wake) = (AtomicBool::new(false), Mutex::new(state), Condvar::new());
-        let (compute, turning) = (Mutex::default(), Mutex::default());
-        Source { config, surroundings, clock, compute, stop, state, wake, turning }
+        let (compute, turn_started) = (Mutex::default(), Mutex::default());
+        Source { config, context, clock, compute, stop, state, wake, turn_started }
     }
 
     /// The device of its configuration, opened by the first call. The choice of `auto` is an event.
@@ -123,36 +125,36 @@ impl Source {
     /// # Errors
     /// [`DeviceError::Unavailable`] if it cannot be used.
     pub(super) fn compute(self: &Arc<Source>) -> Result<Compute, DeviceError> {
-        let mut compute = self.compute.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut compute = sync::lock(&self.compute);
         if let Some(compute) = &*compute {
             return Ok(compute.clone());
         }
         let options = Options {
             choice: self.config.device,
             cpu_takeover: self.config.cpu_takeover,
-            cache: self.surroundings.device_cache.clone(),
+            cache: self.context.device_cache.clone(),
             ..Options::default()
         };
         // The source owns what it opens: a strong reference would keep both for ever.
         let source = Arc::downgrade(self);
         let notice = move |report: &Report| {
             if let Some(source) = source.upgrade() {
-                source.says(&report.line());
+                source.message(&report.line());
             }
         };
         Ok(compute.insert(Compute::open(options, Some(Box::new(notice)))?).clone())
     }
 
-    /// Its thread begins a turn (`true`), or something that may take long.
-    pub(super) fn turns(&self, turns: bool) {
-        let now = turns.then(Stopwatch::start);
-        *self.turning.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    /// Notes that its thread begins a turn (`true`) or an operation that may take long.
+    pub(super) fn set_in_turn(&self, in_turn: bool) {
+        let now = in_turn.then(Stopwatch::start);
+        *sync::lock(&self.turn_started) = now;
     }
 
-    /// How long its thread has not moved, if it should.
+    /// Duration of the current turn of its thread, if it is in one.
     pub(super) fn idle(&self) -> Option<Duration> {
-        let turning = *self.turning.lock().unwrap_or_else(PoisonError::into_inner);
-        turning.map(|since| since.elapsed())
+        let turn_started = *sync::lock(&self.turn_started);
+        turn_started.map(|since| since.elapsed())
     }
 
     pub(super) fn name(&self) -> &str {
@@ -160,15 +162,15 @@ impl Source {
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.state)
     }
 
-    pub(super) fn says(&self, text: &str) {
-        (self.surroundings.tell)(self.name(), Event::Says(text));
+    pub(super) fn message(&self, text: &str) {
+        (self.context.tell)(self.name(), Event::Message(text));
     }
 
-    pub(super) fn warns(&self, text: &str) {
-        (self.surroundings.tell)(self.name(), Event::Warns(text));
+    pub(super) fn warning(&self, text: &str) {
+        (self.context.tell)(self.name(), Event::Warning(text));
     }
 
     pub(super) fn enter(&self, phase: Phase) {
@@ -178,7 +180,7 @@ impl Source {
         self.wake.notify_all();
     }
 
-    /// Wants it to end.
+    /// Asks it to stop.
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(job) = &self.state().job {
@@ -191,15 +193,15 @@ impl Source {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Lets some time pass, unless something is wanted.
-    pub(super) fn rest(&self, time: Duration) {
+    /// Sleeps, unless it is woken by a request.
+    pub(super) fn sleep(&self, time: Duration) {
         let state = self.state();
         if !self.is_stopping() {
             drop(self.wake.wait_timeout(state, time));
         }
     }
 
-    /// Waits until its first try is over, whatever came of it. False if that takes too long.
+    /// Waits until its first start has succeeded or failed. False if that takes too long.
     pub(super) fn wait_until_tried(&self, patience: Duration) -> bool {
         let state = self.state();
         let starting = |state: &mut State| state.phase == Phase::Starting;
@@ -207,7 +209,7 @@ impl Source {
         waited.unwrap_or_else(PoisonError::into_inner).0.phase != Phase::Starting
     }
 
-    /// Waits until it has ended. False if that takes too long.
+    /// Waits until it has stopped. False if that takes too long.
     pub(super) fn wait_until_stopped(&self, patience: Duration) -> bool {
         let state = self.state();
         let going = |state: &mut State| state.phase != Phase::Stopped;
@@ -223,14 +225,14 @@ impl Source {
         }
         self.wake.notify_all();
         drop(state);
-        self.says(if paused { "paused" } else { "goes on" });
+        self.message(if paused { "paused" } else { "resumed" });
     }
 
-    /// Wants something done. It waits for its turn.
+    /// Adds a job to the queue.
     ///
     /// # Errors
-    /// Why it is not done, in words.
-    pub(super) fn want(&self, work: Work) -> Result<Arc<Job>, String> {
+    /// Why it is refused, as text.
+    pub(super) fn enqueue(&self, work: Work) -> Result<Arc<Job>, String> {
         let mut state = self.state();
         let name = self.name();
         match &state.phase {
@@ -245,7 +247,7 @@ impl Source {
         if state.waiting.len() >= MAX_WAITING {
             return Err(format!("{name} has {MAX_WAITING} pieces of work waiting already"));
         }
-        // What a person wants goes before what is due anyway.
+        // A requested job goes before a scheduled scrub.
         if let Some(job) =
             state.job.as_ref().filter(|job| job.scheduled && matches!(job.work, Work::Scrub { .. }))
         {
@@ -257,10 +259,10 @@ impl Source {
         Ok(job)
     }
 
-    /// A person agrees to what is asked about targets.
+    /// Confirms that targets are lost.
     ///
     /// # Errors
-    /// Nothing is asked, or something else.
+    /// No confirmation is needed, or another one.
     pub(super) fn agree(&self, agreement: &str) -> Result<(), String> {
         let mut state = self.state();
         let targets = state.targets.as_mut().ok_or_else(|| format!("{} is no pool", self.name()))?;
@@ -272,7 +274,7 @@ impl Source {
     /// Releases a change-set that is held.
     ///
     /// # Errors
-    /// It is not the one that is held; or why nobody can tell.
+    /// Another change-set is held, or the vault cannot be read.
     pub(super) fn approve(&self, digest: &str) -> Result<(), String> {
         let digest: Digest =
             digest.parse().map_err(|error: gabion_vault::guard::NoDigest| error.to_string())?;
@@ -293,13 +295,13 @@ impl Source {
         }
     }
 
-    /// Gives the vault the policy of the configuration, if that is another one by now.
+    /// Sets the policy of the configuration in the vault, if it changed.
     ///
     /// # Errors
-    /// Why the policy stays as it was, in words.
+    /// Why the policy is unchanged, as text.
     pub(super) fn refresh_policy(&self) -> Result<(), String> {
         let Some(location) = self.state().location.clone() else { return Ok(()) };
-        let text = self.config.wanted.policy_text().map_err(|error| error.to_string())?;
+        let text = self.config.protection.policy_text().map_err(|error| error.to_string())?;
         let Some(text) = text else { return Ok(()) };
         let known = gabion_vault::private::read(&location.repository, "policy.toml").ok().flatten();
         if known.as_ref() == Some(&text) {
@@ -309,25 +311,25 @@ impl Source {
         vault.and_then(|mut vault| vault.set_policy(&text)).map_err(|error| error.to_string())
     }
 
-    /// Whether there is something that has to be ended.
+    /// True if there is a monitor or mount to stop.
     pub(super) fn is_alive(&self) -> bool {
         matches!(self.state().phase, Phase::Running | Phase::Stopping)
     }
 
-    /// What someone should look after, in a word.
-    pub(super) fn concern(&self) -> Option<&'static str> {
+    /// A state that needs attention, in two words.
+    pub(super) fn notice(&self) -> Option<&'static str> {
         let state = self.state();
         let held = state.live.as_ref().is_some_and(|live| live.held.is_some());
-        if held { Some("holds changes") } else { state.targets.as_ref().and_then(Targets::concern) }
+        if held { Some("holds changes") } else { state.targets.as_ref().and_then(Targets::notice) }
     }
 
-    /// Whether it runs, and nothing keeps it from its work.
-    pub(super) fn is_well(&self) -> bool {
+    /// True if it is running and protecting files.
+    pub(super) fn is_healthy(&self) -> bool {
         let state = self.state();
         state.phase == Phase::Running && state.live.as_ref().and_then(trouble).is_none()
     }
 
-    /// For people and programs.
+    /// Status, as in `daemon status`.
     pub(super) fn as_json(&self) -> Value {
         let state = self.state();
         let now = self.clock.now();
@@ -335,13 +337,13 @@ impl Source {
         let (mut word, mut reason, mut retry_at) = (state.phase.word(), None, None);
         match (&state.phase, trouble) {
             (Phase::Failed { why, retry_at: at }, _) => (reason, retry_at) = (Some(why.clone()), Some(*at)),
-            // It is alive and tries again by itself, but nothing is protected meanwhile.
+            // It runs and retries by itself, but protects nothing meanwhile.
             (Phase::Running, Some(why)) => (word, reason) = ("failed", Some(why.clone())),
             (Phase::Running, None) if state.paused => word = "paused",
             _ => {}
         }
         let files = state.files.as_ref().map(|(all, affected)| {
-            let of = |wanted: FileState| affected.iter().find(|it| it.0 == wanted).map_or(0, |it| it.1);
+            let of = |state: FileState| affected.iter().find(|it| it.0 == state).map_or(0, |it| it.1);
             json!({ "known": all, "degraded": of(FileState::Degraded), "damaged": of(FileState::Damaged),
                     "lost": of(FileState::Lost) })
         });
@@ -355,23 +357,20 @@ impl Source {
             "repository": state.location.as_ref().map(|it| &it.repository),
             "state": word, "since": state.since, "reason": reason, "retry_at": retry_at, "paused": state.paused,
             "live": state.live.as_ref().map(|live| live_as_json(live, now)), "files": files,
-            "job": state.job.as_ref().map(|job| job.course()), "waiting": state.waiting.len(),
+            "job": state.job.as_ref().map(|job| job.progress()), "waiting": state.waiting.len(),
             "last": state.last, "scrub": scrub,
             "scrub_overdue": state.overdue.as_ref().map(overdue::as_json), "pool": state.targets.as_ref().map(Targets::as_json),
         })
     }
 }
 
-/// Why nothing is protected now, if so.
+/// The error that keeps it from protecting files.
 fn trouble(live: &monitor::Status) -> Option<&String> {
     live.trouble.as_ref().or(live.unrecorded.as_ref())
 }
 
 fn live_as_json(live: &monitor::Status, now: Nanos) -> Value {
-    let held = live.held.as_ref().map(|held| {
-        json!({ "digest": held.digest.to_string(), "removed": held.removed, "changed": held.changed, "known": held.known,
-                "before": { "removed": held.before.removed, "changed": held.before.changed } })
-    });
+    let held = live.held.as_ref().map(HeldReport::new);
     json!({
         "source": live.source, "events": live.events, "recorded": live.recorded, "gaps": live.gaps,
         "pending": live.pending, "lag_seconds": live.lag(now) as f64 / SECOND as f64, "scans": live.scans,

@@ -1,4 +1,5 @@
-//! The thread that sees to one source: starts it, tries again when it fails, and begins the work that is due.
+//! The thread of a source: starts the monitor or mount, restarts it after failures, and runs jobs that are due or
+//! requested.
 
 use super::Event;
 use super::config::{SourceConfig, What};
@@ -21,27 +22,27 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often to look at everything.
+/// Interval between turns.
 const TICK: Duration = Duration::from_millis(250);
 
-/// How often files are counted.
+/// Interval between counts of files.
 const COUNT: Duration = Duration::from_secs(5);
 
-/// Pauses before a source that failed is tried again.
+/// Shortest and longest pause before a failed source is started again.
 const FIRST_PAUSE: Nanos = SECOND;
 const LONGEST_PAUSE: Nanos = 300 * SECOND;
 
-/// A source that ran so long has recovered.
+/// Running time after which the pause starts over.
 const RECOVERED: Duration = Duration::from_secs(60);
 
-/// Pauses before a scrub that could not be done is tried again.
+/// Shortest and longest pause before a failed scrub is tried again.
 const SCRUB_PAUSE: Nanos = 60 * SECOND;
 const LONGEST_SCRUB_PAUSE: Nanos = 3600 * SECOND;
 
-/// Written into the catalogue: when the last scrub that was due began.
+/// Key in the catalogue: start of the last scheduled scrub.
 const SCRUBBED: &str = "last scheduled scrub";
 
-/// A source that is alive.
+/// A running source.
 enum Running {
     Watched(Live, Location),
     Mounted(Box<MountedSource>, Option<Pool>),
@@ -62,7 +63,7 @@ impl Running {
         }
     }
 
-    /// Why it cannot go on, if so.
+    /// Why it has to be restarted, if so.
     fn failure(&self) -> Option<String> {
         let location = self.location();
         if !location.repository.join("vault.toml").exists() {
@@ -72,7 +73,9 @@ impl Running {
             return Some(format!("{} is gone", location.root.display()));
         }
         match self {
-            Running::Mounted(mounted, _) if mounted.is_unmounted() => Some("someone unmounted it".to_owned()),
+            Running::Mounted(mounted, _) if mounted.is_unmounted() => {
+                Some("it was unmounted from outside".to_owned())
+            }
             _ if self.live().is_some_and(Live::is_over) => Some("it ended by itself".to_owned()),
             _ => None,
         }
@@ -86,7 +89,7 @@ impl Running {
     }
 }
 
-/// Sees to a source until it shall end.
+/// Runs a source until it is to stop.
 pub(super) fn run(source: &Arc<Source>) {
     let mut supervisor = Supervisor {
         source: Arc::clone(source),
@@ -99,15 +102,15 @@ pub(super) fn run(source: &Arc<Source>) {
         overdue: Counting::default(),
         looked: None,
         next: Next::Nothing,
-        said: None,
+        last_message: None,
         job: None,
         is_paused: false,
     };
     while !source.is_stopping() {
         supervisor.turn();
-        source.rest(TICK);
+        source.sleep(TICK);
     }
-    source.turns(false);
+    source.set_in_turn(false);
     supervisor.end();
 }
 
@@ -117,15 +120,15 @@ struct Supervisor {
     catalogue: Option<Catalogue>,
     backoff: Backoff,
     scrub_backoff: Backoff,
-    /// Since when it runs.
+    /// Start of the current run.
     began: Stopwatch,
     counted: Option<Stopwatch>,
     overdue: Counting,
     looked: Option<Stopwatch>,
-    /// What targets need.
+    /// Next action for the targets.
     next: Next,
-    /// What was last said of targets.
-    said: Option<String>,
+    /// Last message about the targets.
+    last_message: Option<String>,
     job: Option<(Arc<Job>, JoinHandle<()>)>,
     is_paused: bool,
 }
@@ -137,35 +140,35 @@ impl Supervisor {
 
     fn turn(&mut self) {
         let now = self.source.clock.now();
-        self.source.turns(self.running.is_some());
+        self.source.set_in_turn(self.running.is_some());
         self.collect(now);
         match self.running.as_ref().map(Running::failure) {
             None if self.backoff.is_over(now) => self.start(now),
             None => {}
             Some(Some(why)) => self.give_up(&why, now),
-            Some(None) => self.tend(now),
+            Some(None) => self.maintain(now),
         }
     }
 
-    /// Tries to bring the source to life.
+    /// Starts the source.
     fn start(&mut self, now: Nanos) {
         match self.begin() {
             Ok(running) => {
                 let location = running.location().clone();
                 if let Err(error) =
-                    note::leave(&location.repository, self.source.name(), &self.source.surroundings.socket)
+                    note::write(&location.repository, self.source.name(), &self.source.context.socket)
                 {
-                    self.source.warns(&format!("other commands will not find this daemon: {error}"));
+                    self.source.warning(&format!("other commands will not find this daemon: {error}"));
                 }
                 let catalogue = Catalogue::open(&location.repository.join("catalogue.sqlite"));
-                self.catalogue = catalogue.map_err(|error| self.source.warns(&error.to_string())).ok();
+                self.catalogue = catalogue.map_err(|error| self.source.warning(&error.to_string())).ok();
                 self.source.state().location = Some(location);
                 self.running = Some(running);
                 (self.began, self.counted, self.looked) = (Stopwatch::start(), None, None);
                 self.is_paused = false;
-                self.tend(now);
+                self.maintain(now);
                 self.source.enter(Phase::Running);
-                self.source.says("running");
+                self.source.message("running");
             }
             Err(error) => self.failed(&error.to_string(), now),
         }
@@ -175,14 +178,14 @@ impl Supervisor {
         let retry_at = self.backoff.failed(now);
         self.source.enter(Phase::Failed { why: why.to_owned(), retry_at });
         let pause = retry_at.saturating_sub(now) / SECOND;
-        self.source.warns(&format!("failed: {why}; tried again in {pause} s"));
+        self.source.warning(&format!("failed: {why}; tried again in {pause} s"));
     }
 
     fn begin(&self) -> Result<Running, LiveError> {
         let config = self.config();
         let theirs = Arc::clone(&self.source);
         let notify: Notify =
-            Arc::new(move |notice| (theirs.surroundings.tell)(theirs.name(), Event::Notice(notice)));
+            Arc::new(move |notice| (theirs.context.tell)(theirs.name(), Event::Notice(notice)));
         let mut keeping = monitor::Options {
             command: "daemon run",
             threads: config.workers,
@@ -195,7 +198,7 @@ impl Supervisor {
             What::Watch { path, events } => {
                 live::directory(path)?;
                 let location = Location::to_protect(path, config.repository.as_deref())?;
-                let mut vault = config.wanted.set_up(&location, &|text| self.source.warns(text))?;
+                let mut vault = config.protection.set_up(&location, &|text| self.source.warning(text))?;
                 vault.coders = compute.coders(config.workers)?;
                 keeping.source = *events;
                 return Ok(Running::Watched(Live::start(vault, keeping, notify)?, location));
@@ -204,7 +207,7 @@ impl Supervisor {
                 (live::Source::Directory(path.clone(), config.repository.clone()), show, *verify)
             }
             What::Pool { pool: name, base, show, .. } => {
-                let registry = self.source.surroundings.registry.as_ref();
+                let registry = self.source.context.registry.as_ref();
                 let pool = Pool::open_from(base, name.as_os_str(), registry, pool::Options::default())?;
                 (live::Source::Pool(pool, name.clone()), show, true)
             }
@@ -216,7 +219,7 @@ impl Supervisor {
         let plan = MountPlan {
             source,
             mountpoint: show.at.clone(),
-            wanted: config.wanted.clone(),
+            protection: config.protection.clone(),
             compute,
             keeping,
             threads: show.threads,
@@ -229,7 +232,7 @@ impl Supervisor {
             outage: if show.continue_without_changelog { Outage::Continue } else { Outage::Wait },
         };
         let theirs = Arc::clone(&self.source);
-        let mut mounted = plan.start(Arc::new(move |text| theirs.warns(text)))?;
+        let mut mounted = plan.start(Arc::new(move |text| theirs.warning(text)))?;
         if let Err(error) = mounted.keep(notify) {
             mounted.stop(Duration::ZERO)?;
             return Err(error);
@@ -237,18 +240,18 @@ impl Supervisor {
         Ok(Running::Mounted(Box::new(mounted), pool))
     }
 
-    /// It cannot go on as it is: ends it, to begin anew.
+    /// Stops a failed source, to start it again later.
     fn give_up(&mut self, why: &str, now: Nanos) {
-        self.source.turns(false);
+        self.source.set_in_turn(false);
         self.end_job();
         let mut why = why.to_owned();
         if let Some(running) = self.running.take() {
-            match running.stop(self.source.surroundings.patience) {
-                // Why it ended says more than that it did.
+            match running.stop(self.source.context.patience) {
+                // The cause is more specific than "it ended".
                 Err(LiveError::Monitor(error @ (MonitorError::Source(_) | MonitorError::Io(_)))) => {
                     why = error.to_string();
                 }
-                Err(error) => self.source.warns(&error.to_string()),
+                Err(error) => self.source.warning(&error.to_string()),
                 Ok(_) => {}
             }
         }
@@ -260,8 +263,8 @@ impl Supervisor {
         self.failed(&why, now);
     }
 
-    /// Sees to a source that runs.
-    fn tend(&mut self, now: Nanos) {
+    /// One turn of a running source.
+    fn maintain(&mut self, now: Nanos) {
         if self.began.elapsed() >= RECOVERED {
             self.backoff.succeeded();
         }
@@ -285,7 +288,7 @@ impl Supervisor {
             return;
         }
         if self.job.is_some() {
-            self.make_room();
+            self.yield_to_rebuild();
             return;
         }
         if let Some(job) = self.choose(now, next_scrub) {
@@ -302,7 +305,7 @@ impl Supervisor {
         }
     }
 
-    /// Looks at the targets of a pool.
+    /// Examines the targets of a pool.
     fn look(&mut self, now: Nanos) {
         let Some(config) = self.config().rebuild().copied() else { return };
         let Some(Running::Mounted(_, Some(pool))) = &self.running else { return };
@@ -312,7 +315,7 @@ impl Supervisor {
         }
         self.looked = Some(Stopwatch::start());
         let (seen, identity) = (presences(pool), pool.config());
-        let said = {
+        let message = {
             let mut state = self.source.state();
             let targets = match state.targets.take() {
                 Some(targets) if targets.is_of(&identity.pool) => targets,
@@ -322,16 +325,16 @@ impl Supervisor {
             self.next = targets.look(now, seen);
             targets.words()
         };
-        if said != self.said {
-            match &said {
-                Some(text) => self.source.warns(text),
-                None => self.source.says("all targets are in order"),
+        if message != self.last_message {
+            match &message {
+                Some(text) => self.source.warning(text),
+                None => self.source.message("all targets are in order"),
             }
-            self.said = said;
+            self.last_message = message;
         }
     }
 
-    /// When the next scrub is due.
+    /// Time of the next scheduled scrub.
     fn next_scrub(&mut self, now: Nanos) -> Option<Nanos> {
         let scrub = self.config().scrub?;
         let known = self.source.state().scrub;
@@ -344,8 +347,8 @@ impl Supervisor {
         Some(next)
     }
 
-    /// What is lost on disks goes before what is due anyway.
-    fn make_room(&self) {
+    /// Stops a scheduled scrub if a rebuild is due.
+    fn yield_to_rebuild(&self) {
         let urgent = matches!(self.next, Next::Rebuild { .. });
         let is_due = |job: &Job| job.scheduled && matches!(job.work, Work::Scrub { .. });
         if let Some((job, _)) = self.job.as_ref().filter(|(job, _)| urgent && is_due(job)) {
@@ -353,7 +356,7 @@ impl Supervisor {
         }
     }
 
-    /// What to do next, if anything.
+    /// The next job, if any.
     fn choose(&mut self, now: Nanos, next_scrub: Option<Nanos>) -> Option<Arc<Job>> {
         let due = |work| Some(Arc::new(Job::new(work, true, now)));
         if let Next::Rebuild { targets, agreed } = std::mem::replace(&mut self.next, Next::Nothing) {
@@ -393,7 +396,7 @@ impl Supervisor {
             let ended = compute.and_then(|compute| {
                 theirs.run(&location, limits, &compute).map_err(|error| error.to_string())
             });
-            // Before the result is known: whoever waits for it may ask for the state next.
+            // Before the result is set: a client that waits for it may request the status next.
             if let Ok(Ended { files, overdue, .. }) = &ended {
                 let mut state = source.state();
                 state.files = files.clone().or(state.files.take());
@@ -404,20 +407,20 @@ impl Supervisor {
         match std::thread::Builder::new().name(job.work.word().to_owned()).spawn(work) {
             Ok(thread) => self.job = Some((job, thread)),
             Err(error) => {
-                job.end(Err(format!("there is no thread to be had: {error}")));
+                job.end(Err(format!("cannot start a thread: {error}")));
                 self.source.state().job = None;
             }
         }
     }
 
-    /// Takes over what a job that ended has done.
+    /// Handles the end of a job.
     fn collect(&mut self, now: Nanos) {
         let Some((job, thread)) = self.job.take_if(|(_, thread)| thread.is_finished()) else { return };
         if thread.join().is_err() {
             job.end(Err("it ended unexpectedly".to_owned()));
         }
         let ended = job.ended().unwrap_or_else(|| Err("it ended unexpectedly".to_owned()));
-        self.tell_ended(&job, &ended, now);
+        self.report_ended(&job, &ended, now);
         self.counted = None;
         let is_done = ended.as_ref().is_ok_and(|ended| ended.outcome != "stopped");
         match &job.work {
@@ -452,12 +455,12 @@ impl Supervisor {
         if let Some(Err(error)) =
             self.catalogue.as_ref().map(|catalogue| catalogue.set_note(SCRUBBED, Some(&began.to_string())))
         {
-            self.source.warns(&error.to_string());
+            self.source.warning(&error.to_string());
         }
         self.source.state().scrub = Some(ScrubTimes { last: Some(began), next: began });
     }
 
-    fn tell_ended(&self, job: &Job, ended: &Result<Ended, String>, now: Nanos) {
+    fn report_ended(&self, job: &Job, ended: &Result<Ended, String>, now: Nanos) {
         let word = job.work.word();
         let mut value = json!({ "began": job.began, "ended": now, "scheduled": job.scheduled });
         match ended {
@@ -465,17 +468,17 @@ impl Supervisor {
                 value["outcome"] = json!(outcome);
                 value["report"] = report.clone();
                 let text = format!("{word}: {outcome}{}", summary(report));
-                // What is due is done again and again; only what it finds is news.
+                // Scheduled jobs repeat; only their findings are reported.
                 match *outcome {
                     "fine" if job.scheduled && !matches!(job.work, Work::Rebuild { .. }) => {}
-                    "fine" | "stopped" => self.source.says(&text),
-                    _ => self.source.warns(&text),
+                    "fine" | "stopped" => self.source.message(&text),
+                    _ => self.source.warning(&text),
                 }
             }
             Err(why) => {
                 value["outcome"] = json!("failed");
                 value["error"] = json!(why);
-                self.source.warns(&format!("{word}: {why}"));
+                self.source.warning(&format!("{word}: {why}"));
             }
         }
         self.source.state().last.insert(word, value);
@@ -500,19 +503,19 @@ impl Supervisor {
         self.end_job();
         if let Some(running) = self.running.take() {
             let repository = running.location().repository.clone();
-            match running.stop(self.source.surroundings.patience) {
-                Ok(true) => self.source.warns("programs still used the mount: it was taken from under them"),
+            match running.stop(self.source.context.patience) {
+                Ok(true) => self.source.warning("programs still used the mount: it was detached"),
                 Ok(false) => {}
-                Err(error) => self.source.warns(&error.to_string()),
+                Err(error) => self.source.warning(&error.to_string()),
             }
-            note::take_away(&repository);
+            note::remove(&repository);
         }
-        self.source.says("stopped");
+        self.source.message("stopped");
         self.source.enter(Phase::Stopped);
     }
 }
 
-/// The first numbers and names of a report, for a line of a log.
+/// Main numbers and first names of a report, for one line of the log.
 fn summary(report: &Value) -> String {
     let mut parts = Vec::new();
     for (key, word) in [

@@ -1,4 +1,4 @@
-//! The targets of a pool, looked at over time: who is gone, who is back, and what is done about it.
+//! Target states of a pool over time, and the decision to survey or rebuild.
 
 use gabion_vault::pool_rebuild::DEFAULT_SHARE;
 use gabion_vault::pool_rebuild::survey::TargetStates;
@@ -11,7 +11,7 @@ use gabion_vault::world::{Nanos, SECOND, moment};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Pauses before a rebuild that left something undone is tried again.
+/// Shortest and longest pause before an incomplete rebuild is tried again.
 const FIRST_PAUSE: Nanos = 60 * SECOND;
 const LONGEST_PAUSE: Nanos = 6 * 3600 * SECOND;
 
@@ -25,17 +25,17 @@ pub(super) struct Targets {
     seen: Vec<(String, TargetPresence)>,
     decision: Decision,
     agreed: Option<String>,
-    /// Targets that files miss, if that was looked at since targets changed.
+    /// Targets that files miss, if a survey ran since targets changed.
     missed: Option<BTreeSet<String>>,
-    /// What was found then.
+    /// Report of that survey.
     survey: Value,
 }
 
-/// What is to be done now.
+/// Next action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Next {
     Nothing,
-    /// Nobody knows what files miss.
+    /// Find out what files miss.
     Survey,
     Rebuild {
         targets: Vec<String>,
@@ -44,9 +44,9 @@ pub(super) enum Next {
 }
 
 impl Targets {
-    /// For a pool, by its identity. With a delay, rebuilds begin by themselves.
+    /// For a pool, by its identity. With a delay, rebuilds start automatically.
     pub(super) fn new(pool: &str, redundancy: usize, delay: Option<Nanos>) -> Targets {
-        // Without one, who is gone is named and nothing is decided.
+        // Without a delay, absent targets are only reported.
         let policy = Policy { delay: delay.unwrap_or(Nanos::MAX), redundancy, share: DEFAULT_SHARE };
         Targets {
             pool: pool.to_owned(),
@@ -61,12 +61,13 @@ impl Targets {
         }
     }
 
-    /// Whether this is the pool.
+    /// True if this is the state of that pool.
     pub(super) fn is_of(&self, pool: &str) -> bool {
         self.pool == pool
     }
 
-    /// Decides, given how targets look. Those that were given up are `GivenUp` here until a survey says otherwise.
+    /// Decides from the current target states. Targets that were given up count as `GivenUp` until a survey finds that
+    /// no file misses them.
     pub(super) fn look(&mut self, now: Nanos, mut presences: Vec<(String, TargetPresence)>) -> Next {
         if let Some(missed) = &self.missed {
             for (name, presence) in &mut presences {
@@ -80,7 +81,7 @@ impl Targets {
             a.0 == b.0 && (a.1 == b.1 || given_up(a.1) && given_up(b.1))
         };
         if presences.len() != self.seen.len() || !presences.iter().zip(&self.seen).all(same) {
-            // Another situation: what was seen before says nothing of it, and a rebuild may do better now.
+            // The states changed: the survey is outdated, and a rebuild may succeed now.
             self.missed = None;
             self.backoff.succeeded();
         }
@@ -96,25 +97,25 @@ impl Targets {
                 rebuild(targets)
             }
             _ if self.wants_survey() => Next::Survey,
-            // A rebuild that was interrupted, or left something undone.
+            // A rebuild was interrupted or incomplete.
             Decision::Nothing if may_rebuild && !given_up.is_empty() => rebuild(&given_up),
             _ => Next::Nothing,
         }
     }
 
-    /// Whether something is wrong and nobody has looked what it means for files.
+    /// True if a target is not present and no survey has run since.
     pub(super) fn wants_survey(&self) -> bool {
         self.missed.is_none() && self.seen.iter().any(|(_, presence)| *presence != TargetPresence::Present)
     }
 
-    /// Takes over what a survey found.
+    /// Stores the report of a survey.
     pub(super) fn surveyed(&mut self, report: &Value) {
         let names = report["missed"].as_array().into_iter().flatten();
         self.missed = Some(names.filter_map(|name| name.as_str().map(str::to_owned)).collect());
         self.survey = report.clone();
     }
 
-    /// A rebuild ended: what files miss is another thing now.
+    /// Notes the end of a rebuild; the survey is outdated.
     pub(super) fn rebuilt(&mut self, is_whole: bool, now: Nanos) {
         self.missed = None;
         match is_whole {
@@ -123,10 +124,10 @@ impl Targets {
         }
     }
 
-    /// A person agreed to what is asked now.
+    /// Confirms that the absent targets are lost.
     ///
     /// # Errors
-    /// Nothing is asked, or something else.
+    /// No confirmation is needed, or another one.
     pub(super) fn agree(&mut self, agreement: &str) -> Result<(), String> {
         match &self.decision {
             Decision::Ask { agreement: asked, .. } if asked == agreement => {
@@ -138,11 +139,12 @@ impl Targets {
             Decision::Ask { agreement: asked, gone, .. } => {
                 Err(format!("what is asked is {asked}, for {}", gone.join(", ")))
             }
-            _ => Err("nobody has to agree to anything: targets are there, or are waited for".to_owned()),
+            _ => Err("no confirmation is needed: all targets are present, or their delay has not passed"
+                .to_owned()),
         }
     }
 
-    /// For people and programs.
+    /// JSON form.
     pub(super) fn as_json(&self) -> Value {
         let word = |presence: TargetPresence| match presence {
             TargetPresence::Present => "present",
@@ -175,17 +177,17 @@ impl Targets {
         value
     }
 
-    /// What someone should look after, in a word.
-    pub(super) fn concern(&self) -> Option<&'static str> {
+    /// A state that needs attention, in two words.
+    pub(super) fn notice(&self) -> Option<&'static str> {
         match self.decision {
             Decision::Nothing => None,
             Decision::Notice { .. } => Some("is degraded"),
             Decision::Rebuild { .. } | Decision::Reconcile { .. } => Some("is rebuilt"),
-            Decision::Ask { .. } => Some("asks"),
+            Decision::Ask { .. } => Some("needs confirmation"),
         }
     }
 
-    /// What people should hear of, in words; nothing if all is well.
+    /// The situation as text; `None` if all targets are present.
     pub(super) fn words(&self) -> Option<String> {
         match &self.decision {
             Decision::Nothing => None,
@@ -194,23 +196,22 @@ impl Targets {
                 gone.join(", "),
                 moment(*until)
             )),
-            Decision::Notice { gone, .. } => Some(format!(
-                "degraded: {} gone; nothing is rebuilt unless someone asks for it",
-                gone.join(", ")
-            )),
+            Decision::Notice { gone, .. } => {
+                Some(format!("degraded: {} gone; nothing is rebuilt unless requested", gone.join(", ")))
+            }
             Decision::Rebuild { targets } => Some(format!("{} given up: rebuilding", targets.join(", "))),
             Decision::Reconcile { targets } => {
-                Some(format!("{} came back: what is there is verified", targets.join(", ")))
+                Some(format!("{} came back: its data is being verified", targets.join(", ")))
             }
             Decision::Ask { gone, agreement, why } => Some(format!(
-                "{why}: {}. Nothing is rebuilt before a person has looked and agrees: {agreement}",
+                "{why}: {}. Nothing is rebuilt until an operator confirms with: {agreement}",
                 gone.join(", ")
             )),
         }
     }
 }
 
-/// How the targets of a pool look now.
+/// Current states of the targets of a pool.
 pub(super) fn presences(pool: &Pool) -> Vec<(String, TargetPresence)> {
     pool.probe();
     let (config, places, behind) = (pool.config(), TargetStates::of(pool), pool.outdated_targets());
@@ -269,10 +270,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_rebuild_left_undone_is_tried_again_after_pauses() {
+    fn incomplete_rebuilds_are_retried_after_pauses() {
         let mut targets = Targets::new("p", 2, Some(0));
         let given_up = [P, U, P, P, P, P, P, P];
-        // As after a crash: nobody remembers anything.
+        // As after a crash: no state is known.
         assert_eq!(targets.look(0, seen(&given_up)), Next::Survey);
         targets.surveyed(&json!({ "missed": ["d2"] }));
         assert_eq!(targets.look(1, seen(&given_up)), rebuild(&["d2"]));
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn many_are_asked_for_and_agreed_to_by_name() {
+    fn the_loss_of_many_targets_is_confirmed_by_digest() {
         let mut targets = Targets::new("p", 2, Some(0));
         let three = [G, G, G, P, P, P, P, P];
         assert_eq!(targets.look(0, seen(&three)), Next::Survey);
@@ -312,7 +313,7 @@ mod tests {
         targets.look(0, seen(&gone));
         targets.surveyed(&json!({ "missed": ["d2"] }));
         assert_eq!(targets.look(i64::MAX - 1, seen(&gone)), Next::Nothing);
-        assert!(targets.words().unwrap().contains("unless someone asks"));
+        assert!(targets.words().unwrap().contains("unless requested"));
         assert!(targets.agree("x").is_err());
     }
 }

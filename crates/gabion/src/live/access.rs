@@ -1,35 +1,35 @@
-//! Who may use a mount.
+//! Access of other users to a mount.
 
 use super::Say;
 
-/// Where administrators say what users may mount.
+/// Configuration file of FUSE: `user_allow_other` lets users mount for others.
 const FUSE_CONF: &str = "/etc/fuse.conf";
 
-/// Who may use a mount, as far as permissions of files go.
+/// Users that may access a mount, subject to file permissions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Access {
-    /// Everyone, or there is no mount.
+    /// All users; the mount fails if that is not permitted.
     Everyone,
-    /// Only who mounts.
+    /// Only the mounting user.
     Owner,
-    /// Everyone if who mounts may ask for that; otherwise only he.
+    /// All users if that is permitted, otherwise only the mounting user.
     #[default]
     AsAllowed,
 }
 
 impl Access {
-    /// Whether others than who mounts may use it; says so if they may not though nobody wanted that.
+    /// True if other users may access the mount. Prints a message if they may not and that was not requested.
     pub(super) fn allows_others(self, say: &Say) -> bool {
         match self {
             Access::Everyone => true,
             Access::Owner => false,
             Access::AsAllowed if rustix::process::geteuid().is_root() => true,
             Access::AsAllowed => {
-                // Who cannot read it is not told that he may.
+                // An unreadable file permits nothing.
                 let allowed = allows_others(&std::fs::read_to_string(FUSE_CONF).unwrap_or_default());
                 if !allowed {
                     say(&format!(
-                        "only you can use this mount: {FUSE_CONF} has no line user_allow_other, by which users may mount for others"
+                        "only you can access this mount: {FUSE_CONF} has no line user_allow_other, which other users would need"
                     ));
                 }
                 allowed
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_asked_for_is_not_asked_about() {
+    fn explicit_access_prints_nothing() {
         let silent: super::Say = Arc::new(|text| panic!("{text}"));
         assert!(Access::Everyone.allows_others(&silent));
         assert!(!Access::Owner.allows_others(&silent));

@@ -1,11 +1,13 @@
-//! A directory or a pool, mounted, with what protects it.
+//! A mounted directory or pool with its recorder and workers.
 
-use super::{Access, LiveError, Wanted, at, directory};
+use super::{Access, LiveError, ProtectOptions, at, directory};
 use crate::compute::Compute;
 use gabion_mount::{
-    Directory, Guarded, MountError, Mounted, Options, Outage, Privileges, Recorder, clear_dead_mount, mount,
+    Directory, MountError, Mounted, Options, Outage, Privileges, Recorder, VerifiedReads, clear_dead_mount,
+    mount,
 };
 use gabion_platform::open_files;
+use gabion_platform::sync;
 use gabion_vault::catalogue::Catalogue;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{self, Report};
@@ -21,46 +23,46 @@ use gabion_vault::world::Clock;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What is shown.
+/// Source of a mount.
 #[derive(Debug, Clone)]
 pub enum Source {
-    /// A directory, with its repository where that is not within.
+    /// A directory, with its repository if that is outside of it.
     Directory(PathBuf, Option<PathBuf>),
-    /// A pool, with what people call it.
+    /// A pool, with its name for messages.
     Pool(Pool, PathBuf),
 }
 
-/// How to mount a source.
+/// Settings of a mount.
 #[derive(Debug, Clone)]
 pub struct MountPlan {
-    /// What.
+    /// The source.
     pub source: Source,
-    /// Where.
+    /// The mount point.
     pub mountpoint: PathBuf,
-    /// What files get.
-    pub wanted: Wanted,
+    /// Policy or code, and changelog.
+    pub protection: ProtectOptions,
     /// The device that computes.
     pub compute: Compute,
-    /// How to protect; with no threads, others have to.
+    /// Settings of the workers; with 0 threads, other processes encode.
     pub keeping: monitor::Options,
-    /// Threads that serve programs.
+    /// Serving threads.
     pub threads: usize,
-    /// Who may use it.
+    /// Access of other users.
     pub access: Access,
-    /// Nothing can be changed through it.
+    /// Read-only mount.
     pub read_only: bool,
-    /// Setuid bits and capabilities of programs count, if they do in the source.
+    /// Allow setuid programs, if the source does.
     pub suid: bool,
-    /// Device nodes can be opened, if they can in the source.
+    /// Allow device nodes, if the source does.
     pub dev: bool,
-    /// Whether files that are only read are checked.
+    /// Verify reads.
     pub verify: bool,
-    /// Whether the kernel reads files of a directory by itself that are not checked.
+    /// FUSE passthrough for files of a directory that are not verified.
     pub passthrough: bool,
-    /// What happens while the changelog does not answer.
+    /// Behaviour while the changelog is unavailable.
     pub outage: Outage,
 }
 
@@ -68,7 +70,7 @@ pub struct MountPlan {
 pub struct MountedSource {
     mounted: Mounted,
     recorder: Arc<Recorder>,
-    /// Until protection begins.
+    /// Taken when protection begins.
     vault: Option<Vault>,
     keeping: monitor::Options,
     live: Option<Live>,
@@ -76,21 +78,21 @@ pub struct MountedSource {
     location: Location,
 }
 
-/// Said of what people should know of, in words.
+/// Receives messages for the user.
 pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
 
 impl MountPlan {
-    /// Mounts the source. What happens is recorded from now on; protection begins with [`MountedSource::keep`].
+    /// Mounts the source. Changes are recorded from now on; workers start with [`MountedSource::keep`].
     ///
     /// # Errors
     /// See [`LiveError`].
     pub fn start(self, say: Say) -> Result<MountedSource, LiveError> {
         if clear_dead_mount(&self.mountpoint).map_err(at(&self.mountpoint))? {
-            say("what a process that died left mounted there is cleared away");
+            say("removed the stale mount of a dead process");
         }
         let mountpoint = std::fs::canonicalize(&self.mountpoint).map_err(at(&self.mountpoint))?;
         directory(&mountpoint)?;
-        // Every file that a program has open is open here as well.
+        // Each file that a program opens takes a descriptor here.
         open_files::allow(open_files::MOST);
         let (name, mut vault, location) = self.open(&mountpoint, &say)?;
         vault.coders = self.compute.coders(self.keeping.threads.max(1))?;
@@ -108,29 +110,29 @@ impl MountPlan {
         let mounted = match &self.source {
             Source::Pool(pool, _) => {
                 let (coders, theirs) = (self.compute.coders(self.threads)?, Arc::clone(&recorder));
-                let guarded = if self.verify {
-                    Some(guarded(&location, self.compute.coders(self.threads)?, say)?)
+                let verified = if self.verify {
+                    Some(verified(&location, self.compute.coders(self.threads)?, say)?)
                 } else {
                     None
                 };
-                let files = gabion_mount::Pool::new(pool.clone(), coders, Clock::System, theirs, guarded);
-                // Whoever makes redundancy then knows what was written, and what is damage.
+                let files = gabion_mount::Pool::new(pool.clone(), coders, Clock::System, theirs, verified);
+                // Workers then ask the mount which bytes were written, and recognise corruption.
                 vault.storage = Box::new(pool.clone());
                 mount(files.map_err(at(&name))?, &mountpoint, &options)?
             }
             Source::Directory(..) => {
                 let hidden = hidden_name(&name, &repository);
-                let guarded = if self.verify {
-                    Some(guarded(&location, self.compute.coders(self.threads)?, say)?)
+                let verified = if self.verify {
+                    Some(verified(&location, self.compute.coders(self.threads)?, say)?)
                 } else {
                     None
                 };
-                let files = Directory::new(&name, hidden, Arc::clone(&recorder), guarded, self.passthrough);
+                let files = Directory::new(&name, hidden, Arc::clone(&recorder), verified, self.passthrough);
                 let files = files.map_err(at(&name))?;
-                // Whoever makes redundancy then knows what was written, and what is damage.
+                // Workers then ask the mount which bytes were written, and recognise corruption.
                 let root = Tree::open(&name).map_err(at(&name))?;
                 let storage = Plain::new(root, vault.repository.clone());
-                files.tell(&storage);
+                files.set_writer_of(&storage);
                 vault.storage = Box::new(storage);
                 mount(files, &mountpoint, &options)?
             }
@@ -139,23 +141,23 @@ impl MountPlan {
         Ok(MountedSource { mounted, recorder, vault, keeping: self.keeping, live, mountpoint, location })
     }
 
-    /// What was asked for, as far as the source allows it.
+    /// The requested privileges, limited to those of the source.
     fn privileges(&self, name: &Path, say: &Say) -> Privileges {
         let allowed = match &self.source {
             Source::Pool(pool, _) => Privileges::of(&pool.paths()),
             Source::Directory(..) => Privileges::of(&[name.to_owned()]),
         };
-        for (wanted, allowed, option, flag) in
+        for (requested, allowed, option, flag) in
             [(self.suid, allowed.suid, "--suid", "nosuid"), (self.dev, allowed.dev, "--dev", "nodev")]
         {
-            if wanted && !allowed {
-                say(&format!("the source is mounted {flag}, so this mount is as well, despite {option}"));
+            if requested && !allowed {
+                say(&format!("the source is mounted {flag}, so this mount is {flag} too, despite {option}"));
             }
         }
         Privileges { suid: self.suid && allowed.suid, dev: self.dev && allowed.dev, exec: allowed.exec }
     }
 
-    /// The source's own path, its vault, and where that is.
+    /// The path of the source, its vault, and the vault's location.
     fn open(&self, mountpoint: &Path, say: &Say) -> Result<(PathBuf, Vault, Location), LiveError> {
         match &self.source {
             Source::Pool(pool, name) => {
@@ -163,7 +165,7 @@ impl MountPlan {
                     refuse_overlap(&std::fs::canonicalize(&target).unwrap_or(target), mountpoint)?;
                 }
                 refuse_full(mountpoint)?;
-                let (vault, location) = pool_vault(pool, &self.wanted, say)?;
+                let (vault, location) = pool_vault(pool, &self.protection, say)?;
                 Ok((name.clone(), vault, location))
             }
             Source::Directory(path, repository) => {
@@ -172,29 +174,30 @@ impl MountPlan {
                 refuse_overlap(&source, mountpoint)?;
                 refuse_full(mountpoint)?;
                 let location = Location::to_protect(&source, repository.as_deref())?;
-                // It would be hidden, and what is asked of it would come back to us.
+                // A repository below the mount point would be hidden, and its accesses would go through the mount
+                // itself.
                 refuse_overlap(&real(&location.repository), mountpoint)?;
-                Ok((source, self.wanted.set_up(&location, &**say)?, location))
+                Ok((source, self.protection.set_up(&location, &**say)?, location))
             }
         }
     }
 }
 
-/// The vault of a pool. If it went with its target, another one is begun with what headers tell.
-fn pool_vault(pool: &Pool, wanted: &Wanted, say: &Say) -> Result<(Vault, Location), LiveError> {
+/// The vault of a pool. If its target is lost, a new vault is created from the headers of redundancy files.
+fn pool_vault(pool: &Pool, protection: &ProtectOptions, say: &Say) -> Result<(Vault, Location), LiveError> {
     let location = Location::of_pool(pool)?;
     let exists = location.repository.join("vault.toml").exists();
     let all_answer = pool.targets().iter().all(|target| target.state != TargetState::Offline);
     if !exists && !all_answer && Vault::of_pool(pool, Clock::System)?.1 {
         say(
-            "the target with the pool's vault does not answer: another vault is begun, its catalogue made from headers",
+            "the target with the pool's vault is offline: created a new vault, with a catalogue rebuilt from headers",
         );
     }
-    Ok((wanted.set_up(&location, &**say)?, location))
+    Ok((protection.set_up(&location, &**say)?, location))
 }
 
 impl MountedSource {
-    /// Begins to protect, unless that was left to others.
+    /// Starts the workers, if there are any.
     ///
     /// # Errors
     /// See [`LiveError`].
@@ -205,28 +208,28 @@ impl MountedSource {
         Ok(())
     }
 
-    /// Where it is shown.
+    /// The mount point.
     pub fn mountpoint(&self) -> &Path {
         &self.mountpoint
     }
 
-    /// Where its vault is.
+    /// Location of its vault.
     pub fn location(&self) -> &Location {
         &self.location
     }
 
-    /// What protects it, unless others do.
+    /// The workers, if there are any.
     pub fn live(&self) -> Option<&Live> {
         self.live.as_ref()
     }
 
-    /// Whether someone has unmounted it.
+    /// True if it was unmounted from outside.
     pub fn is_unmounted(&self) -> bool {
         self.mounted.is_over()
     }
 
-    /// Unmounts, records what is left to record, and finishes what is in hand. Programs that use it are waited for as long as
-    /// `patience` lasts. Says whether it was taken from under them then.
+    /// Unmounts, flushes the recorder and stops the workers. Waits up to `patience` for programs that use the mount;
+    /// then detaches it. True if it was detached.
     ///
     /// # Errors
     /// See [`LiveError`].
@@ -239,7 +242,7 @@ impl MountedSource {
                 .map_err(|source| MountError::Busy { path: self.mountpoint.clone(), source })?,
         };
         self.live.map(Live::stop).transpose()?;
-        // Whoever still writes leaves the mark: the next mount looks at everything.
+        // Programs may still write through a detached mount: the mark stays, and the next mount scans everything.
         if !taken {
             self.recorder.finish().map_err(at(&self.location.repository))?;
         }
@@ -247,7 +250,7 @@ impl MountedSource {
     }
 }
 
-/// The path that leads to a place without symbolic links; what is not there yet lies below what is.
+/// Canonical path; components that do not exist yet are appended.
 fn real(path: &Path) -> PathBuf {
     match (std::fs::canonicalize(path), path.parent(), path.file_name()) {
         (Ok(real), ..) => real,
@@ -257,7 +260,7 @@ fn real(path: &Path) -> PathBuf {
     }
 }
 
-/// A mount must not show itself.
+/// Refuses a mount point within the source, and a source within the mount point.
 fn refuse_overlap(source: &Path, mountpoint: &Path) -> Result<(), LiveError> {
     if source.starts_with(mountpoint) || mountpoint.starts_with(source) {
         let (mountpoint, path) = (mountpoint.to_owned(), source.to_owned());
@@ -266,7 +269,7 @@ fn refuse_overlap(source: &Path, mountpoint: &Path) -> Result<(), LiveError> {
     Ok(())
 }
 
-/// A mount must hide nothing.
+/// Refuses a mount point that is not empty.
 fn refuse_full(mountpoint: &Path) -> Result<(), LiveError> {
     match std::fs::read_dir(mountpoint).map_err(at(mountpoint))?.next() {
         Some(_) => Err(MountError::NotEmpty { path: mountpoint.to_owned() }.into()),
@@ -274,26 +277,26 @@ fn refuse_full(mountpoint: &Path) -> Result<(), LiveError> {
     }
 }
 
-/// The directory of ours that lies in the source, if it does.
+/// Name of the repository in the source, which the mount hides.
 fn hidden_name<'a>(source: &Path, repository: &'a Path) -> &'a OsStr {
     let inside = std::fs::canonicalize(repository).is_ok_and(|path| path.parent() == Some(source));
     repository.file_name().filter(|_| inside).unwrap_or(OsStr::new(OWN))
 }
 
-/// What reads are checked against, and where they are noted.
-fn guarded(location: &Location, coders: Coders, say: Say) -> Result<Guarded, LiveError> {
+/// Storage for verified reads, with a callback that records degraded ones.
+fn verified(location: &Location, coders: Coders, say: Say) -> Result<VerifiedReads, LiveError> {
     let Vault { storage, pool, catalogue, clock, .. } = Vault::open(location, Clock::System)?;
     if let Some(pool) = pool {
         pool.serve_mount();
     }
-    // One that nobody holds while a note waits to be written.
+    // A second connection, which is never locked while a note is written.
     let known = Catalogue::open(&location.repository.join("catalogue.sqlite")).map_err(VaultError::from)?;
-    let (known, told, is_told) = (Mutex::new(known), Arc::clone(&say), AtomicBool::new(false));
+    let (known, warn, is_warned) = (Mutex::new(known), Arc::clone(&say), AtomicBool::new(false));
     let names = move |version: &Generation| {
-        let names = known.lock().unwrap_or_else(PoisonError::into_inner).by_inode(version);
+        let names = sync::lock(&known).by_inode(version);
         names.unwrap_or_else(|error| {
-            if !is_told.swap(true, Ordering::Relaxed) {
-                told(&format!("files that were renamed may be read unverified: {error}"));
+            if !is_warned.swap(true, Ordering::Relaxed) {
+                warn(&format!("files that were renamed may be read unverified: {error}"));
             }
             Vec::new()
         })
@@ -302,13 +305,11 @@ fn guarded(location: &Location, coders: Coders, say: Say) -> Result<Guarded, Liv
     let note = move |path: &[u8], report: &Report| {
         let path = Shown::bytes(path);
         let (blocks, causes) = (report.reconstructed, report.causes());
-        say(&format!(
-            "{path}: {blocks} blocks were made from others to read it ({causes}); see `gabion scrub`"
-        ));
-        let catalogue = catalogue.lock().unwrap_or_else(PoisonError::into_inner);
+        say(&format!("{path}: {blocks} blocks were reconstructed to read it ({causes}); run `gabion scrub`"));
+        let catalogue = sync::lock(&catalogue);
         if let Err(error) = degraded::note(&catalogue, report, clock.now()) {
-            say(&format!("that cannot be noted: {error}"));
+            say(&format!("cannot record the degraded read: {error}"));
         }
     };
-    Ok(Guarded { storage, coders, names: Box::new(names), note: Box::new(note) })
+    Ok(VerifiedReads { storage, coders, names: Box::new(names), note: Box::new(note) })
 }

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_says_is_read() {
+    fn system_files_are_parsed() {
         let directory = tempfile::tempdir().unwrap();
         let (sys, cpuinfo) = board(directory.path());
         let cpu = Cpu::from_files(&sys, &cpuinfo);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_unknown() {
+    fn missing_values_are_unknown() {
         let directory = tempfile::tempdir().unwrap();
         let cpu = Cpu::from_files(&directory.path().join("none"), &directory.path().join("neither"));
         assert_eq!((cpu.model, cpu.cores, cpu.hardware_threads), (None, None, None));

@@ -4,7 +4,7 @@
 //! visits a sample of the moments, or all with `GABION_CRASH_POINTS=all`. The long ones are ignored by default; `cargo xtask test --full` runs them,
 //! with all moments.
 
-mod ground;
+mod fixture;
 mod mounted;
 mod names;
 mod plain;

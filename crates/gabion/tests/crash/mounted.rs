@@ -1,6 +1,6 @@
 //! The process that serves a mount is killed while a program writes through it.
 
-use crate::ground::{Files, Ground, bytes, files_below};
+use crate::fixture::{Files, Fixture, bytes, files_below};
 use crate::pool::Tank;
 use gabion_testkit::kill::{can_kill, changes_of, killed_before, recorded, sample, was_killed};
 use std::collections::{BTreeMap, BTreeSet};
@@ -154,7 +154,7 @@ fn work(mount: &Path, round: u64, model: &mut Model) -> io::Result<()> {
 
 /// What is mounted.
 trait Source {
-    fn ground(&self) -> &Ground;
+    fn fixture(&self) -> &Fixture;
     /// Arguments that name it, and where its pools are.
     fn named(&self) -> Vec<&'static str>;
     /// Its files as others find them, without the mount.
@@ -162,10 +162,10 @@ trait Source {
     fn converge(&self, told: &str);
 }
 
-struct Directory(Ground);
+struct Directory(Fixture);
 
 impl Source for Directory {
-    fn ground(&self) -> &Ground {
+    fn fixture(&self) -> &Fixture {
         &self.0
     }
 
@@ -189,8 +189,8 @@ impl Source for Directory {
 }
 
 impl Source for Tank {
-    fn ground(&self) -> &Ground {
-        &self.ground
+    fn fixture(&self) -> &Fixture {
+        &self.fixture
     }
 
     fn named(&self) -> Vec<&'static str> {
@@ -228,9 +228,9 @@ fn mount_and_work(
     command: Command,
     work: &mut dyn FnMut(&Path) -> io::Result<()>,
 ) -> bool {
-    let ground = source.ground();
-    let mount = ground.path("mount");
-    let mut command = ground.with(command, &mount_arguments(source));
+    let fixture = source.fixture();
+    let mount = fixture.path("mount");
+    let mut command = fixture.with(command, &mount_arguments(source));
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -256,10 +256,10 @@ fn mount_and_work(
 }
 
 fn kill_everywhere(test: &str, usual: usize, source: &dyn Source) {
-    let ground = source.ground();
+    let fixture = source.fixture();
     let program = env!("CARGO_BIN_EXE_gabion");
-    fs::create_dir(ground.path("mount")).unwrap();
-    let _unmounting = Unmounting(ground.path("mount"));
+    fs::create_dir(fixture.path("mount")).unwrap();
+    let _unmounting = Unmounting(fixture.path("mount"));
     mount_and_work(source, Command::new(program), &mut |mount| {
         fs::create_dir(mount.join("sub"))?;
         for (number, name) in ["new0", "atomic", "sub/written", "cut", "sub/moved"].iter().enumerate() {
@@ -268,7 +268,7 @@ fn kill_everywhere(test: &str, usual: usize, source: &dyn Source) {
         fs::hard_link(mount.join("sub/written"), mount.join("linked"))
     });
     source.converge("at first");
-    let log = ground.path("log");
+    let log = fixture.path("log");
     let mut model = Model::of(&source.seen("at first"));
     mount_and_work(source, recorded(&log, program), &mut |mount| work(mount, 1, &mut model));
     model.check("without a kill", &source.seen("without a kill"));
@@ -327,11 +327,11 @@ fn mounted_directory_killed_at_any_change_keeps_what_was_acknowledged() {
     if !can_mount(test) {
         return;
     }
-    let ground = Ground::new();
-    fs::create_dir(ground.path("tree")).unwrap();
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.path("tree")).unwrap();
     let policy = "[default]\ncode = \"4+2\"\nblock = \"4KiB\"\nquiet = \"0s\"\n[guard]\nat_least = 100000\n";
-    fs::write(ground.path("policy.toml"), policy).unwrap();
-    kill_everywhere(test, 8, &Directory(ground));
+    fs::write(fixture.path("policy.toml"), policy).unwrap();
+    kill_everywhere(test, 8, &Directory(fixture));
 }
 
 /// The same for programs on a mounted pool, whose names are in several places.

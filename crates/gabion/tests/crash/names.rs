@@ -1,6 +1,6 @@
 //! `gabion pool mv`, `pool put` and `pool rm` are killed.
 
-use crate::ground::{Files, assert_same, bytes};
+use crate::fixture::{Files, assert_same, bytes};
 use crate::pool::Tank;
 use gabion_testkit::kill::can_kill;
 use std::fs;
@@ -60,13 +60,13 @@ fn prepare(tank: &mut Tank, round: u64) {
     }
     for directory in ["new/deep", "new", "elsewhere"] {
         // It is not there in most rounds.
-        let _ = tank.ground.run(&["pool", "rm", "-r", "tank", directory, "--pools", "names"]);
+        let _ = tank.fixture.run(&["pool", "rm", "-r", "tank", directory, "--pools", "names"]);
     }
     for (number, name) in ["x", "y", "sub/written"].into_iter().enumerate() {
         tank.put(name, &bytes(8000, round * 10 + number as u64));
     }
     tank.files.retain(|name, _| ["quiet", "x", "y", "sub/written"].contains(&name.as_str()));
-    fs::write(tank.ground.path("source"), content(round)).unwrap();
+    fs::write(tank.fixture.path("source"), content(round)).unwrap();
 }
 
 /// The names that a reader finds, by the program.
@@ -82,7 +82,7 @@ fn kill_commands(test: &str, usual: usize, without_mirror: bool) {
     }
     for Scenario { command, after } in SCENARIOS {
         let mut tank = Tank::of(&["quiet", "x", "y", "sub/written"]);
-        let runner = tank.ground.clone();
+        let runner = tank.fixture.clone();
         let args = [&["pool"], command, &["--pools", "names"]].concat();
         let mirror = |round: u64| 1 + round as usize % 3;
         runner.kill_everywhere(

@@ -1,6 +1,6 @@
 //! `gabion protect` of a directory is killed.
 
-use crate::ground::{Files, Ground, assert_same, bytes, files_below, rot};
+use crate::fixture::{Files, Fixture, assert_same, bytes, files_below, rot};
 use gabion_testkit::kill::can_kill;
 use std::fs;
 use std::io::Write;
@@ -10,12 +10,12 @@ const POLICY: &str = "[default]\ncode = \"4+2\"\nblock = \"4KiB\"\n\n[guard]\nat
     [[rule]]\nname = \"large\"\npaths = [\"large\"]\ncode = \"2+1\"\nblock = \"64KiB\"\n";
 
 /// A directory whose redundancy is in it.
-fn begin() -> Ground {
-    let ground = Ground::new();
+fn begin() -> Fixture {
+    let fixture = Fixture::new();
     for directory in ["tree", "tree/sub", "tree/deep1", "tree/deep1/er"] {
-        fs::create_dir(ground.path(directory)).unwrap();
+        fs::create_dir(fixture.path(directory)).unwrap();
     }
-    fs::write(ground.path("policy.toml"), POLICY).unwrap();
+    fs::write(fixture.path("policy.toml"), POLICY).unwrap();
     // Redundancy over 1 MiB is updated in place.
     let files = [
         ("quiet", 30_000),
@@ -31,16 +31,16 @@ fn begin() -> Ground {
         ("new1", 9000),
     ];
     for (number, (name, size)) in files.into_iter().enumerate() {
-        fs::write(ground.path("tree").join(name), bytes(size, number as u64)).unwrap();
+        fs::write(fixture.path("tree").join(name), bytes(size, number as u64)).unwrap();
     }
-    fs::hard_link(ground.path("tree/sub/changed"), ground.path("tree/linked")).unwrap();
-    ground.expect("at first", &["protect", "tree", "--policy", "policy.toml"]);
-    ground
+    fs::hard_link(fixture.path("tree/sub/changed"), fixture.path("tree/linked")).unwrap();
+    fixture.expect("at first", &["protect", "tree", "--policy", "policy.toml"]);
+    fixture
 }
 
 /// New, changed, removed, renamed and exchanged files, and a renamed directory.
-fn change(ground: &Ground, round: u64) {
-    let at = |name: &str| ground.path("tree").join(name);
+fn change(fixture: &Fixture, round: u64) {
+    let at = |name: &str| fixture.path("tree").join(name);
     // Rounds 0 and 1 are what the directory begins with.
     let round = round + 2;
     fs::remove_file(at(&format!("new{}", round - 2))).unwrap();
@@ -61,24 +61,24 @@ fn change(ground: &Ground, round: u64) {
 }
 
 /// Nothing but the redundancy of the files that are there.
-fn assert_no_strays(ground: &Ground, told: &str, files: &Files) {
-    let redundancy = files_below(&ground.path("tree/.gabion/redundancy"));
+fn assert_no_strays(fixture: &Fixture, told: &str, files: &Files) {
+    let redundancy = files_below(&fixture.path("tree/.gabion/redundancy"));
     let (found, wanted): (Vec<_>, Vec<_>) = (redundancy.keys().collect(), files.keys().collect());
     assert_eq!(found, wanted, "{told}: redundancy");
     for directory in ["staging", "repairing"] {
-        let left = files_below(&ground.path("tree/.gabion").join(directory));
+        let left = files_below(&fixture.path("tree/.gabion").join(directory));
         assert!(left.is_empty(), "{told}: {directory} has {:?}", left.keys());
     }
 }
 
-fn converge(ground: &Ground, told: &str) {
-    ground.expect(told, &["protect", "tree"]);
-    let scrubbed = ground.json(told, &["scrub", "tree"]);
-    let files = files_below(&ground.path("tree"));
+fn converge(fixture: &Fixture, told: &str) {
+    fixture.expect(told, &["protect", "tree"]);
+    let scrubbed = fixture.json(told, &["scrub", "tree"]);
+    let files = files_below(&fixture.path("tree"));
     assert_eq!(scrubbed["files"].as_u64(), Some(files.len() as u64), "{told}: {scrubbed}");
-    let status = ground.json(told, &["status", "tree"]);
+    let status = fixture.json(told, &["status", "tree"]);
     assert_eq!(status["pending"]["queued"], 0, "{told}: {status}");
-    assert_no_strays(ground, told, &files);
+    assert_no_strays(fixture, told, &files);
 }
 
 /// For whoever protects a directory: wherever a run was killed, files that nobody wrote keep redundancy that brings them back, the next run makes
@@ -90,34 +90,34 @@ fn protect_killed_at_any_change_is_made_up_for_by_the_next_run() {
     if !can_kill(test) {
         return;
     }
-    let ground = begin();
-    ground.kill_everywhere(
+    let fixture = begin();
+    fixture.kill_everywhere(
         test,
         10,
         &["protect", "tree"],
         &mut Files::new(),
         |files, round| {
-            change(&ground, round);
-            *files = files_below(&ground.path("tree"));
+            change(&fixture, round);
+            *files = files_below(&fixture.path("tree"));
         },
         |files, round, told| {
-            assert_same(told, &files_below(&ground.path("tree")), files);
+            assert_same(told, &files_below(&fixture.path("tree")), files);
             // What comes next is not always protect.
             if round % 3 == 1 {
-                rot(&ground.path("tree/quiet"), 5000 + round % 20_000, 3000);
+                rot(&fixture.path("tree/quiet"), 5000 + round % 20_000, 3000);
                 // Files that are not protected as they are now may be named. None of them is lost: all are there, as their owner wrote them.
-                let repaired = ground.run(&["repair", "tree", "--yes"]);
+                let repaired = fixture.run(&["repair", "tree", "--yes"]);
                 assert!(matches!(repaired.status.code(), Some(0 | 1)), "{told}, then repair: {repaired:?}");
-                assert_same(told, &files_below(&ground.path("tree")), files);
+                assert_same(told, &files_below(&fixture.path("tree")), files);
             }
-            converge(&ground, told);
+            converge(&fixture, told);
             if round % 3 == 2 {
                 // What was protected is worth something.
                 for name in ["sub/changed", "log", "log.1", "x", "y", "quiet"] {
-                    rot(&ground.path("tree").join(name), 100, 200);
+                    rot(&fixture.path("tree").join(name), 100, 200);
                 }
-                ground.expect(told, &["repair", "tree", "--yes"]);
-                assert_same(told, &files_below(&ground.path("tree")), files);
+                fixture.expect(told, &["repair", "tree", "--yes"]);
+                assert_same(told, &files_below(&fixture.path("tree")), files);
             }
         },
     );
@@ -130,24 +130,24 @@ fn the_first_protect_killed_at_any_change_is_made_up_for() {
     if !can_kill(test) {
         return;
     }
-    let ground = Ground::new();
-    fs::create_dir_all(ground.path("tree/sub")).unwrap();
-    fs::write(ground.path("policy.toml"), POLICY).unwrap();
-    fs::write(ground.path("tree/file"), bytes(9000, 1)).unwrap();
-    fs::write(ground.path("tree/sub/other"), bytes(9000, 2)).unwrap();
-    let files = files_below(&ground.path("tree"));
-    ground.kill_everywhere(
+    let fixture = Fixture::new();
+    fs::create_dir_all(fixture.path("tree/sub")).unwrap();
+    fs::write(fixture.path("policy.toml"), POLICY).unwrap();
+    fs::write(fixture.path("tree/file"), bytes(9000, 1)).unwrap();
+    fs::write(fixture.path("tree/sub/other"), bytes(9000, 2)).unwrap();
+    let files = files_below(&fixture.path("tree"));
+    fixture.kill_everywhere(
         test,
         6,
         &["protect", "tree", "--policy", "policy.toml"],
         &mut (),
         |(), _| {
-            let _ = fs::remove_dir_all(ground.path("tree/.gabion"));
+            let _ = fs::remove_dir_all(fixture.path("tree/.gabion"));
         },
         |(), _, told| {
-            assert_same(told, &files_below(&ground.path("tree")), &files);
-            ground.expect(told, &["protect", "tree", "--policy", "policy.toml"]);
-            converge(&ground, told);
+            assert_same(told, &files_below(&fixture.path("tree")), &files);
+            fixture.expect(told, &["protect", "tree", "--policy", "policy.toml"]);
+            converge(&fixture, told);
         },
     );
 }

@@ -1,6 +1,6 @@
 //! Commands on a pool are killed.
 
-use crate::ground::{Files, Ground, assert_same, bytes, files_below, rot};
+use crate::fixture::{Files, Fixture, assert_same, bytes, files_below, rot};
 use gabion_testkit::kill::can_kill;
 use gabion_vault::coder::Coders;
 use gabion_vault::format::Metadata;
@@ -13,20 +13,20 @@ pub(crate) const TARGETS: usize = 6;
 
 /// A pool of six targets, 3+2.
 pub(crate) struct Tank {
-    pub(crate) ground: Ground,
+    pub(crate) fixture: Fixture,
     pub(crate) files: Files,
 }
 
 impl Tank {
     pub(crate) fn new() -> Tank {
-        let ground = Ground::new();
+        let fixture = Fixture::new();
         let create = ["pool", "create", "tank", "--pools", "names", "--stripe", "3", "--redundancy", "2"];
         let targets: Vec<String> = (1..=TARGETS).map(|number| format!("d{number}")).collect();
         let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
-        ground.expect("at first", &[&create[..], &["--block", "4KiB", "--targets"], &targets].concat());
-        fs::write(ground.path("policy.toml"), "[default]\nquiet = \"0s\"\n[guard]\nat_least = 100000\n")
+        fixture.expect("at first", &[&create[..], &["--block", "4KiB", "--targets"], &targets].concat());
+        fs::write(fixture.path("policy.toml"), "[default]\nquiet = \"0s\"\n[guard]\nat_least = 100000\n")
             .unwrap();
-        Tank { ground, files: Files::new() }
+        Tank { fixture, files: Files::new() }
     }
 
     fn filled() -> Tank {
@@ -44,11 +44,11 @@ impl Tank {
     }
 
     pub(crate) fn expect(&self, told: &str, args: &[&str]) -> String {
-        self.ground.expect(told, &[args, &["--pools", "names"]].concat())
+        self.fixture.expect(told, &[args, &["--pools", "names"]].concat())
     }
 
     pub(crate) fn target(&self, number: usize) -> PathBuf {
-        self.ground.path(&format!("d{number}"))
+        self.fixture.path(&format!("d{number}"))
     }
 
     pub(crate) fn pool(&self) -> Pool {
@@ -84,11 +84,11 @@ impl Tank {
     }
 
     pub(crate) fn lose(&self, number: usize) {
-        fs::rename(self.target(number), self.ground.path(&format!("away{number}"))).unwrap();
+        fs::rename(self.target(number), self.fixture.path(&format!("away{number}"))).unwrap();
     }
 
     pub(crate) fn bring_back(&self, number: usize) {
-        fs::rename(self.ground.path(&format!("away{number}")), self.target(number)).unwrap();
+        fs::rename(self.fixture.path(&format!("away{number}")), self.target(number)).unwrap();
     }
 
     /// Everything is protected, and nothing is there beside it.
@@ -158,7 +158,7 @@ fn protect_of_a_pool_killed_at_any_change_is_made_up_for() {
         return;
     }
     let mut tank = Tank::filled();
-    let runner = tank.ground.clone();
+    let runner = tank.fixture.clone();
     runner.kill_everywhere(
         test,
         6,
@@ -171,7 +171,7 @@ fn protect_of_a_pool_killed_at_any_change_is_made_up_for() {
                 let number = 1 + round as usize % TARGETS;
                 tank.lose(number);
                 tank.expect(told, &["pool", "get", "tank", "quiet", "got", "--force"]);
-                assert!(fs::read(tank.ground.path("got")).unwrap() == tank.files["quiet"], "{told}");
+                assert!(fs::read(tank.fixture.path("got")).unwrap() == tank.files["quiet"], "{told}");
                 tank.bring_back(number);
             }
             assert_same(told, &tank.seen(told), &tank.files);
@@ -185,7 +185,7 @@ fn objects(tank: &Tank, name: &str) -> Vec<PathBuf> {
     let stub = tank.pool().stub(name.as_bytes()).unwrap();
     let id = stub.id.to_string();
     let place = |(column, target): (usize, &String)| {
-        tank.ground.path(target).join("objects").join(&id[..2]).join(format!("{id}.{column}"))
+        tank.fixture.path(target).join("objects").join(&id[..2]).join(format!("{id}.{column}"))
     };
     stub.targets.iter().enumerate().map(place).collect()
 }
@@ -199,7 +199,7 @@ fn repair_of_a_pool_killed_at_any_change_is_finished_by_the_next() {
         return;
     }
     let mut tank = Tank::filled();
-    let runner = tank.ground.clone();
+    let runner = tank.fixture.clone();
     let args = ["repair", "tank", "--yes", "--pools", "names"];
     runner.kill_everywhere(
         test,
@@ -217,7 +217,7 @@ fn repair_of_a_pool_killed_at_any_change_is_finished_by_the_next() {
         },
         |tank, round, told| {
             if round % 3 == 1 {
-                tank.ground.run(&["protect", "tank", "--pools", "names"]);
+                tank.fixture.run(&["protect", "tank", "--pools", "names"]);
             }
             tank.expect(told, &["repair", "tank", "--yes"]);
             assert_same(told, &tank.seen(told), &tank.files);
@@ -236,7 +236,7 @@ fn rebuild_killed_at_any_change_is_finished_by_the_next() {
         return;
     }
     let mut tank = Tank::filled();
-    let runner = tank.ground.clone();
+    let runner = tank.fixture.clone();
     let args = ["pool", "rebuild", "tank", "--pools", "names"];
     runner.kill_everywhere(
         test,

@@ -1,6 +1,6 @@
 //! `gabion repair` is killed.
 
-use crate::ground::{Files, Ground, assert_same, bytes, files_below, rot};
+use crate::fixture::{Files, Fixture, assert_same, bytes, files_below, rot};
 use gabion_testkit::kill::can_kill;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -8,24 +8,24 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 const POLICY: &str = "[default]\ncode = \"4+2\"\nblock = \"4KiB\"\n\n[guard]\nat_least = 100000\n\n\
     [[rule]]\nname = \"mirror\"\npaths = [\"gone*\"]\ncode = \"2+2\"\nblock = \"4KiB\"\n";
 
-fn begin() -> (Ground, Files) {
-    let ground = Ground::new();
-    fs::create_dir_all(ground.path("tree/sub")).unwrap();
-    fs::write(ground.path("policy.toml"), POLICY).unwrap();
+fn begin() -> (Fixture, Files) {
+    let fixture = Fixture::new();
+    fs::create_dir_all(fixture.path("tree/sub")).unwrap();
+    fs::write(fixture.path("policy.toml"), POLICY).unwrap();
     for (number, name) in
         ["one", "sub/two", "short", "redundancy", "gone", "sub/untouched"].iter().enumerate()
     {
-        fs::write(ground.path("tree").join(name), bytes(60_000, number as u64)).unwrap();
+        fs::write(fixture.path("tree").join(name), bytes(60_000, number as u64)).unwrap();
     }
-    fs::set_permissions(ground.path("tree/gone"), fs::Permissions::from_mode(0o640)).unwrap();
-    ground.expect("at first", &["protect", "tree", "--policy", "policy.toml"]);
-    let files = files_below(&ground.path("tree"));
-    (ground, files)
+    fs::set_permissions(fixture.path("tree/gone"), fs::Permissions::from_mode(0o640)).unwrap();
+    fixture.expect("at first", &["protect", "tree", "--policy", "policy.toml"]);
+    let files = files_below(&fixture.path("tree"));
+    (fixture, files)
 }
 
 /// Corrupt blocks, corrupt redundancy, a file that is too short and one that is gone.
-fn damage(ground: &Ground, round: u64) {
-    let at = |name: &str| ground.path("tree").join(name);
+fn damage(fixture: &Fixture, round: u64) {
+    let at = |name: &str| fixture.path("tree").join(name);
     rot(&at("one"), round * 777 % 40_000, 5000);
     rot(&at("one"), 59_000, 700);
     rot(&at("sub/two"), round * 1777 % 50_000, 5000);
@@ -34,12 +34,12 @@ fn damage(ground: &Ground, round: u64) {
     fs::remove_file(at("gone")).unwrap();
 }
 
-fn assert_clean(ground: &Ground, told: &str) {
-    ground.expect(told, &["protect", "tree"]);
-    ground.expect(told, &["scrub", "tree"]);
-    ground.expect(told, &["status", "tree"]);
+fn assert_clean(fixture: &Fixture, told: &str) {
+    fixture.expect(told, &["protect", "tree"]);
+    fixture.expect(told, &["scrub", "tree"]);
+    fixture.expect(told, &["status", "tree"]);
     for directory in ["staging", "repairing"] {
-        let left = files_below(&ground.path("tree/.gabion").join(directory));
+        let left = files_below(&fixture.path("tree/.gabion").join(directory));
         assert!(left.is_empty(), "{told}: {directory} has {:?}", left.keys());
     }
 }
@@ -52,23 +52,23 @@ fn repair_killed_at_any_change_is_finished_by_the_next() {
     if !can_kill(test) {
         return;
     }
-    let (ground, files) = begin();
+    let (fixture, files) = begin();
     // A file that is too short has another size: repair takes it for changed by its owner.
     let args = ["repair", "tree", "--yes", "--missing", "--revert-changes"];
-    ground.kill_everywhere(
+    fixture.kill_everywhere(
         test,
         10,
         &args,
         &mut (),
-        |(), round| damage(&ground, round),
+        |(), round| damage(&fixture, round),
         |(), _, told| {
-            ground.expect(told, &args);
-            assert_same(told, &files_below(&ground.path("tree")), &files);
-            let mode = fs::metadata(ground.path("tree/gone")).unwrap().mode() & 0o7777;
+            fixture.expect(told, &args);
+            assert_same(told, &files_below(&fixture.path("tree")), &files);
+            let mode = fs::metadata(fixture.path("tree/gone")).unwrap().mode() & 0o7777;
             assert_eq!(mode, 0o640, "{told}");
-            assert_clean(&ground, told);
-            assert_same(told, &files_below(&ground.path("tree")), &files);
-            fs::remove_dir_all(ground.path("tree/.gabion/replaced")).unwrap();
+            assert_clean(&fixture, told);
+            assert_same(told, &files_below(&fixture.path("tree")), &files);
+            fs::remove_dir_all(fixture.path("tree/.gabion/replaced")).unwrap();
         },
     );
 }
@@ -80,36 +80,36 @@ fn edits_after_a_killed_repair_are_kept() {
     if !can_kill(test) {
         return;
     }
-    let (ground, mut files) = begin();
+    let (fixture, mut files) = begin();
     let args = ["repair", "tree", "--yes"];
-    ground.kill_everywhere(
+    fixture.kill_everywhere(
         test,
         8,
         &args,
         &mut files,
         |_, round| {
-            let at = |name: &str| ground.path("tree").join(name);
+            let at = |name: &str| fixture.path("tree").join(name);
             rot(&at("one"), round * 777 % 15_000, 5000);
             rot(&at("one"), 59_000, 700);
         },
         |files, round, told| {
             // Far from what is damaged: of a stripe with an edit in it, redundancy is of the version before.
             let edit = bytes(50, round);
-            let one = fs::File::options().write(true).open(ground.path("tree/one")).unwrap();
+            let one = fs::File::options().write(true).open(fixture.path("tree/one")).unwrap();
             one.write_all_at(&edit, 40_000).unwrap();
             files.get_mut("one").unwrap()[40_000..40_050].copy_from_slice(&edit);
-            let output = ground.run(&args);
+            let output = fixture.run(&args);
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
-            let found = fs::read(ground.path("tree/one")).unwrap();
+            let found = fs::read(fixture.path("tree/one")).unwrap();
             assert!(found[40_000..40_050] == edit[..], "{told}: an edit was reverted: {said}");
-            if said.contains("left alone") {
+            if said.contains("skipped, because") {
                 // The kill came before anything was written: the file counts as changed by its owner. It decides.
-                fs::write(ground.path("tree/one"), &files["one"]).unwrap();
+                fs::write(fixture.path("tree/one"), &files["one"]).unwrap();
             }
-            ground.expect(told, &["protect", "tree"]);
-            assert_same(told, &files_below(&ground.path("tree")), files);
-            assert_clean(&ground, told);
-            let _ = fs::remove_dir_all(ground.path("tree/.gabion/replaced"));
+            fixture.expect(told, &["protect", "tree"]);
+            assert_same(told, &files_below(&fixture.path("tree")), files);
+            assert_clean(&fixture, told);
+            let _ = fs::remove_dir_all(fixture.path("tree/.gabion/replaced"));
         },
     );
 }

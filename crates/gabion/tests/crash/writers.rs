@@ -1,6 +1,6 @@
-//! The process that serves a mounted pool died while a program wrote, and the command that protects the file is killed as well.
+//! The process of a mounted pool died during a write, and the command that protects the file is killed too.
 
-use crate::ground::{Ground, PROGRAM, assert_same, bytes};
+use crate::fixture::{Fixture, PROGRAM, assert_same, bytes};
 use crate::mounted::can_mount;
 use crate::pool::{TARGETS, Tank};
 use std::fs::{self, File};
@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 
 /// Appends to a file through a mount, whose process is killed before anything is synced.
 fn append_and_die(tank: &mut Tank, name: &str, more: &[u8]) {
-    let mount = tank.ground.path("mount");
+    let mount = tank.fixture.path("mount");
     fs::create_dir_all(&mount).unwrap();
     let args = ["mount", "tank", "mount", "--pools", "names"];
-    let mut command = tank.ground.with(Command::new(PROGRAM), &args);
+    let mut command = tank.fixture.with(Command::new(PROGRAM), &args);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -31,15 +31,15 @@ fn append_and_die(tank: &mut Tank, name: &str, more: &[u8]) {
 }
 
 /// Reads a file with each target gone. Whether all of that came to an end; wrong bytes never do.
-fn is_read_without_any(tank: &Tank, ground: &Ground, told: &str, name: &str) -> bool {
+fn is_read_without_any(tank: &Tank, fixture: &Fixture, told: &str, name: &str) -> bool {
     let mut all = true;
     for number in 1..=TARGETS {
         tank.lose(number);
-        let got = ground.run(&["pool", "get", "tank", name, "out", "--force", "--pools", "names"]);
+        let got = fixture.run(&["pool", "get", "tank", name, "out", "--force", "--pools", "names"]);
         tank.bring_back(number);
         match got.status.success() {
             true => {
-                let found = fs::read(ground.path("out")).unwrap();
+                let found = fs::read(fixture.path("out")).unwrap();
                 assert!(found == tank.files[name], "{told}: without d{number}: {} bytes", found.len());
             }
             false => all = false,
@@ -57,8 +57,8 @@ fn protect_of_a_file_whose_writer_died_may_be_killed() {
         return;
     }
     let mut tank = Tank::of(&["log", "other"]);
-    let ground = tank.ground.clone();
-    ground.kill_everywhere(
+    let fixture = tank.fixture.clone();
+    fixture.kill_everywhere(
         test,
         6,
         &["protect", "tank", "--pools", "names"],
@@ -66,9 +66,9 @@ fn protect_of_a_file_whose_writer_died_may_be_killed() {
         |tank, round| append_and_die(tank, "log", &bytes(5000 + round as usize % 3 * 4096, round + 100)),
         |tank, _, told| {
             assert_same(told, &tank.seen(told), &tank.files);
-            is_read_without_any(tank, &tank.ground, told, "log");
+            is_read_without_any(tank, &tank.fixture, told, "log");
             tank.converge(told);
-            assert!(is_read_without_any(tank, &tank.ground, told, "log"), "{told}: it is protected");
+            assert!(is_read_without_any(tank, &tank.fixture, told, "log"), "{told}: it is protected");
             assert_same(told, &tank.seen(told), &tank.files);
         },
     );

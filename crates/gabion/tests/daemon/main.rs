@@ -1,15 +1,15 @@
-//! `gabion daemon` as service managers, administrators and strangers meet it: the real program, its socket, real mounts.
+//! `gabion daemon` as a process: its socket, signals, and real mounts.
 
 /// One module around all of them: runs that have nothing to gain from these tests leave them out by its name.
 mod daemon {
+    #[path = "../../vault/captured_output.rs"]
+    mod captured_output;
     mod control;
     mod disks;
     mod faults;
-    mod ground;
+    mod fixture;
     mod pool;
-    #[path = "../../vault/said.rs"]
-    mod said;
-    #[path = "../../vault/seed.rs"]
-    mod seed;
     mod supervision;
+    #[path = "../../vault/test_rng.rs"]
+    mod test_rng;
 }

@@ -1,6 +1,6 @@
-//! Answers of commands that histories found to be wrong, each in a few commands.
+//! Regressions: wrong answers of commands that random histories found, each reduced to a few commands.
 
-use crate::ground::{bytes, rot};
+use crate::fixture::{bytes, rot};
 use crate::tank::{Placed, Shape, Tank, Targets};
 use std::fs;
 
@@ -12,7 +12,7 @@ fn filled(names: &[&str]) -> Tank {
 }
 
 fn put(tank: &Tank, name: &str, seed: u64) {
-    fs::write(tank.ground.path("source"), bytes(20_000, seed)).unwrap();
+    fs::write(tank.fixture.path("source"), bytes(20_000, seed)).unwrap();
     expect(tank, 0, &["pool", "put", "tank", "source", name]);
 }
 
@@ -47,7 +47,7 @@ fn whatif_counts_files_that_are_not_protected_yet() {
 
 /// `whatif` took targets that do not answer for present, so that one more loss looked harmless.
 #[test]
-fn whatif_adds_the_loss_to_what_is_gone_already() {
+fn whatif_adds_the_loss_to_absent_targets() {
     let mut tank = filled(&["file"]);
     expect(&tank, 0, &["protect", "tank"]);
     let data = data(&tank, "file");
@@ -99,7 +99,7 @@ fn files_that_took_the_name_of_a_protected_one_are_pending_not_degraded() {
 
 /// `status` named files as damaged that were removed, or whose names other files have, since a scrub found the damage.
 #[test]
-fn damage_of_files_that_are_gone_is_not_told() {
+fn damage_of_removed_files_is_not_reported() {
     let tank = filled(&["removed", "replaced", "kept"]);
     expect(&tank, 0, &["protect", "tank"]);
     for name in ["removed", "replaced"] {
@@ -117,7 +117,7 @@ fn damage_of_files_that_are_gone_is_not_told() {
 
 /// A file that was put and moved to the name of a protected one, which was moved elsewhere, was not among the lost ones when its target went.
 #[test]
-fn a_lost_file_at_the_name_of_a_moved_one_is_told() {
+fn a_lost_file_at_the_name_of_a_moved_one_is_reported() {
     let mut tank = filled(&["protected", "kept"]);
     expect(&tank, 0, &["protect", "tank"]);
     put(&tank, "new", 7);
@@ -235,7 +235,7 @@ fn columns_are_whole_again_when_their_target_comes_back() {
 
 /// `protect` said that all files were protected, exit code 0, while targets were gone that files have columns on.
 #[test]
-fn protect_tells_what_is_gone() {
+fn protect_lists_missing_files() {
     let mut tank = filled(&["one", "two", "three"]);
     expect(&tank, 0, &["protect", "tank"]);
     // Two targets that the first file needs, not the one with the vault: its catalogue says what was true before.
@@ -288,7 +288,7 @@ fn redundancy_that_comes_back_is_as_good_as_before() {
 
 /// A directory in the place of an object, as a repair of a file system may leave it, could not be mended by any command.
 #[test]
-fn an_object_that_is_a_directory_is_mended() {
+fn an_object_that_is_a_directory_is_repaired() {
     let tank = filled(&["file", "other"]);
     expect(&tank, 0, &["protect", "tank"]);
     for link in [false, true] {
@@ -318,7 +318,7 @@ fn an_object_that_is_a_directory_is_mended() {
 /// `repair` looked at a new file without redundancy at the name of a protected one that was moved, and noted what it found for that one: `status` called a
 /// file lost of which every byte was there.
 #[test]
-fn what_is_found_of_a_file_is_noted_for_it() {
+fn findings_are_recorded_for_their_file() {
     let mut tank = filled(&["log", "kept"]);
     expect(&tank, 0, &["protect", "tank"]);
     expect(&tank, 0, &["pool", "mv", "tank", "log", "log.1"]);

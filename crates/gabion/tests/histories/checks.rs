@@ -1,6 +1,6 @@
-//! What must be true after every round, whatever happened in it.
+//! Invariants that are checked after every round of a history.
 
-use crate::ground::bytes;
+use crate::fixture::bytes;
 use crate::history::History;
 use crate::tank::{Placed, Tank, Targets};
 use serde_json::Value;
@@ -41,7 +41,7 @@ impl History {
     /// Every byte that was acknowledged is there, or was lost with too many targets. No other byte is given out.
     fn check_content(&self, placed: &[Placed]) {
         let told = self.told("get");
-        let out = self.tank.ground.path("got");
+        let out = self.tank.fixture.path("got");
         let _ = fs::remove_dir_all(&out);
         let (code, report) = self.tank.json(&told, &["pool", "get", "tank", "/", "got"]);
         let mut unread = 0;

@@ -1,9 +1,9 @@
 //! One history: rounds of events and commands that are drawn from a seed.
 
-use crate::ground::{bytes, rot};
+use crate::fixture::{bytes, rot};
 use crate::model::Model;
-use crate::seed::Seed;
 use crate::tank::{Placed, Shape, Tank, Targets};
+use crate::test_rng::TestRng;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -29,7 +29,7 @@ pub(crate) struct Counts {
 
 pub(crate) struct History {
     number: u64,
-    pub(crate) seed: Seed,
+    pub(crate) seed: TestRng,
     pub(crate) tank: Tank,
     pub(crate) model: Model,
     /// As it was when `protect` ended with exit code 0 last.
@@ -51,7 +51,7 @@ pub(crate) struct History {
 
 impl History {
     pub(crate) fn new(number: u64) -> History {
-        let mut seed = Seed(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut seed = TestRng(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let shape = Shape::draw(&mut seed);
         let mut history = History {
             number,
@@ -70,7 +70,7 @@ impl History {
         };
         // It is never removed: a pool without any file looks like one that is not mounted, and `protect` asks.
         let content = (20_000, number << 32);
-        fs::write(history.tank.ground.path("source"), bytes(content.0, content.1)).unwrap();
+        fs::write(history.tank.fixture.path("source"), bytes(content.0, content.1)).unwrap();
         history.expect(0, &["pool", "put", "tank", "source", "kept"]);
         history.model.put("kept", content);
         let (code, said) = history.tank.json("at first", &["protect", "tank"]);
@@ -252,7 +252,7 @@ impl History {
                         _ => self.seed.below(50_000),
                     };
                     let content = (size as usize, self.number << 32 | self.contents);
-                    fs::write(self.tank.ground.path("source"), bytes(content.0, content.1)).unwrap();
+                    fs::write(self.tank.fixture.path("source"), bytes(content.0, content.1)).unwrap();
                     after.put(name, content);
                     self.run(&["pool", "put", "tank", "source", name])
                 }

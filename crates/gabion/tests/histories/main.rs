@@ -10,14 +10,14 @@
 mod answers;
 mod checks;
 #[allow(dead_code, reason = "the suite that kills commands uses all of it")]
-#[path = "../crash/ground.rs"]
-mod ground;
+#[path = "../crash/fixture.rs"]
+mod fixture;
 mod history;
 mod model;
-#[allow(dead_code, reason = "other suites draw bytes from it")]
-#[path = "../vault/seed.rs"]
-mod seed;
 mod tank;
+#[allow(dead_code, reason = "other suites draw bytes from it")]
+#[path = "../vault/test_rng.rs"]
+mod test_rng;
 
 use gabion_testkit::chosen;
 use gabion_testkit::kill::can_kill;
@@ -29,8 +29,8 @@ const ROUNDS: u64 = 50;
 /// For everybody with a pool: whatever happens to at most m targets, and whenever a command is killed, no acknowledged byte is lost and no command
 /// says what is not so.
 #[test]
-fn pools_are_as_the_model_says_whatever_happens() {
-    if !can_kill("pools_are_as_the_model_says_whatever_happens") {
+fn pools_match_the_model() {
+    if !can_kill("pools_match_the_model") {
         return;
     }
     let (first, rounds) = (chosen("GABION_HISTORY_SEED", 1), chosen("GABION_HISTORY_ROUNDS", 50));

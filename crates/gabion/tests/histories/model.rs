@@ -1,4 +1,4 @@
-//! Files and directories as they must be, whatever happens to targets.
+//! Model: the files and directories that must exist, independent of the state of targets.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
-//! A pool of plain directories, what happens to them, and where the parts of files are.
+//! Fixture: a pool of plain directories, faults on them, and the placement of the columns of files.
 
-use crate::ground::{Ground, PROGRAM};
-use crate::seed::Seed;
+use crate::fixture::{Fixture, PROGRAM};
+use crate::test_rng::TestRng;
 use gabion_testkit::kill::{Change, killed_before, was_killed};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// With more than 2m targets, as docs/reference/pool.md asks for, and a place for every column.
-    pub(crate) fn draw(seed: &mut Seed) -> Shape {
+    pub(crate) fn draw(seed: &mut TestRng) -> Shape {
         let redundancy = 1 + seed.below(3) as usize;
         let least = 4.max(2 * redundancy + 1);
         let targets = least + seed.below(9 - least as u64) as usize;
@@ -77,7 +77,7 @@ impl Placed {
 
 /// The pool and its targets. A target that is gone is a directory beside the others.
 pub(crate) struct Tank {
-    pub(crate) ground: Ground,
+    pub(crate) fixture: Fixture,
     pub(crate) shape: Shape,
     /// Targets that do not answer.
     pub(crate) gone: Targets,
@@ -106,18 +106,18 @@ const CALLS: [&str; 9] = [
 
 impl Tank {
     pub(crate) fn new(shape: Shape) -> Tank {
-        let ground = Ground::new();
+        let fixture = Fixture::new();
         let (k, m) = (shape.stripe.to_string(), shape.redundancy.to_string());
         let targets: Vec<String> = (1..=shape.targets).map(|number| format!("d{number}")).collect();
         let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
         let create = ["pool", "create", "tank", "--pools", "names", "--stripe", &k, "--redundancy", &m];
-        ground.expect("at first", &[&create[..], &["--block", "4KiB", "--targets"], &targets].concat());
+        fixture.expect("at first", &[&create[..], &["--block", "4KiB", "--targets"], &targets].concat());
         let policy = "[default]\nquiet = \"0s\"\n[guard]\nat_least = 100000\n";
-        fs::write(ground.path("policy.toml"), policy).unwrap();
-        ground.expect("at first", &["protect", "tank", "--pools", "names", "--policy", "policy.toml"]);
+        fs::write(fixture.path("policy.toml"), policy).unwrap();
+        fixture.expect("at first", &["protect", "tank", "--pools", "names", "--policy", "policy.toml"]);
         let none = Targets::new;
         Tank {
-            ground,
+            fixture,
             shape,
             gone: none(),
             given_up: none(),
@@ -129,7 +129,7 @@ impl Tank {
 
     /// Exit code and output of `gabion ARGS`.
     pub(crate) fn run(&self, args: &[&str]) -> (i32, String) {
-        let output = self.ground.run(&[args, &["--pools", "names"]].concat());
+        let output = self.fixture.run(&[args, &["--pools", "names"]].concat());
         let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         (
             output.status.code().unwrap_or_else(|| panic!("gabion {}: {}", args.join(" "), output.status)),
@@ -139,7 +139,7 @@ impl Tank {
 
     /// Exit code and object of `gabion ARGS --json`.
     pub(crate) fn json(&self, told: &str, args: &[&str]) -> (i32, Value) {
-        let output = self.ground.run(&[args, &["--pools", "names", "--json"]].concat());
+        let output = self.fixture.run(&[args, &["--pools", "names", "--json"]].concat());
         let text = String::from_utf8_lossy(&output.stdout);
         let error = String::from_utf8_lossy(&output.stderr);
         let object = serde_json::from_str(&text)
@@ -148,24 +148,24 @@ impl Tank {
     }
 
     /// Runs `gabion ARGS` and kills it before a change of files that is drawn; its exit code if it came to its end.
-    pub(crate) fn run_killed(&self, seed: &mut Seed, args: &[&str]) -> (Option<i32>, String) {
+    pub(crate) fn run_killed(&self, seed: &mut TestRng, args: &[&str]) -> (Option<i32>, String) {
         let call = CALLS[seed.below(CALLS.len() as u64) as usize];
         // Some commands make few changes, others hundreds.
         let most = 1 << seed.below(if call == "pwrite64" { 7 } else { 3 });
         let nth = 1 + seed.below(most) as u32;
         let command = killed_before(&Change { call, nth }, PROGRAM);
-        let output = self.ground.with(command, &[args, &["--pools", "names"]].concat()).output().unwrap();
+        let output = self.fixture.with(command, &[args, &["--pools", "names"]].concat()).output().unwrap();
         let said = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         let before = format!("before {call} {nth}: {}", said.concat());
         if was_killed(output.status) { (None, before) } else { (Some(output.status.code().unwrap()), before) }
     }
 
     pub(crate) fn target(&self, number: usize) -> PathBuf {
-        self.ground.path(&format!("d{}", self.directories[number - 1]))
+        self.fixture.path(&format!("d{}", self.directories[number - 1]))
     }
 
     fn aside(&self, number: usize) -> PathBuf {
-        self.ground.path(&format!("away{number}"))
+        self.fixture.path(&format!("away{number}"))
     }
 
     /// Targets that answer.
@@ -203,7 +203,7 @@ impl Tank {
 
     /// Exchanges the directories of two targets.
     pub(crate) fn exchange(&mut self, one: usize, other: usize) {
-        let between = self.ground.path("between");
+        let between = self.fixture.path("between");
         for (from, to) in [
             (self.target(one), between.clone()),
             (self.target(other), self.target(one)),
@@ -221,16 +221,16 @@ impl Tank {
 
     /// Makes a copy of a target, as a snapshot or a clone of a disk does.
     pub(crate) fn keep(&self, number: usize) {
-        Tank::copy(&self.target(number), &self.ground.path(&format!("kept{number}")));
+        Tank::copy(&self.target(number), &self.fixture.path(&format!("kept{number}")));
     }
 
     pub(crate) fn has_copy(&self, number: usize) -> bool {
-        self.ground.path(&format!("kept{number}")).exists()
+        self.fixture.path(&format!("kept{number}")).exists()
     }
 
     /// Puts a target back to the copy.
     pub(crate) fn put_back(&mut self, number: usize) {
-        Tank::copy(&self.ground.path(&format!("kept{number}")), &self.target(number));
+        Tank::copy(&self.fixture.path(&format!("kept{number}")), &self.target(number));
         self.spoilt.insert(number);
         self.exposed.insert(number);
     }

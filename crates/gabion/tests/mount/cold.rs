@@ -1,7 +1,7 @@
-//! Files that are on the disk alone are read from there, and are what programs wrote last.
+//! Files that are not in the page cache are read from the disk and return the last written content.
 
-use crate::ground::{Ground, can_mount};
-use crate::seed::Seed;
+use crate::fixture::{Fixture, can_mount};
+use crate::test_rng::TestRng;
 use gabion_platform::direct::Direct;
 use rustix::fs::Advice;
 use std::fs::File;
@@ -19,24 +19,24 @@ fn mounted_cold_files_are_kept_in_memory_once() {
     if !can_mount("cold files") {
         return;
     }
-    let mut ground = Ground::new();
-    let bytes = Seed(21).bytes((8 << 20) + 777);
-    std::fs::write(ground.source("file"), &bytes).unwrap();
-    let source = File::open(ground.source("file")).unwrap();
+    let mut fixture = Fixture::new();
+    let bytes = TestRng(21).bytes((8 << 20) + 777);
+    std::fs::write(fixture.source("file"), &bytes).unwrap();
+    let source = File::open(fixture.source("file")).unwrap();
     let Some(direct) = Direct::open(source.as_fd()) else {
         return gabion_testkit::skip!(
             "cold files: temporary files are on a file system that is read through memory"
         );
     };
     for more in [&["--no-verify"][..], &[]] {
-        ground.mount(more);
-        ground.wait_until_protected();
-        ground.unmount();
+        fixture.mount(more);
+        fixture.wait_until_protected();
+        fixture.unmount();
         forget(&source);
-        ground.mount(more);
-        assert!(std::fs::read(ground.at("file")).unwrap() == bytes);
+        fixture.mount(more);
+        assert!(std::fs::read(fixture.at("file")).unwrap() == bytes);
         assert!(direct.is_mostly_uncached(0..8 << 20), "{more:?}: the source is in memory as well");
-        ground.unmount();
+        fixture.unmount();
     }
 }
 
@@ -47,13 +47,13 @@ fn mounted_cold_reads_see_every_write() {
         return;
     }
     for number in 1..=2 {
-        let mut seed = Seed(number * 31);
-        let mut ground = Ground::new();
+        let mut seed = TestRng(number * 31);
+        let mut fixture = Fixture::new();
         let mut expected = seed.bytes(6 << 20);
-        std::fs::write(ground.source("file"), &expected).unwrap();
-        ground.mount(&[]);
-        let source = File::open(ground.source("file")).unwrap();
-        let writer = File::options().read(true).write(true).open(ground.at("file")).unwrap();
+        std::fs::write(fixture.source("file"), &expected).unwrap();
+        fixture.mount(&[]);
+        let source = File::open(fixture.source("file")).unwrap();
+        let writer = File::options().read(true).write(true).open(fixture.at("file")).unwrap();
         for step in 0..150 {
             let at = seed.below(7 << 20);
             match seed.below(8) {
@@ -75,7 +75,7 @@ fn mounted_cold_reads_see_every_write() {
             }
             let mut found = vec![0; 2 << 20];
             let start = seed.below(7 << 20) & !4095;
-            let reader = File::open(ground.at("file")).unwrap();
+            let reader = File::open(fixture.at("file")).unwrap();
             let mut got = 0;
             while let more @ 1.. = reader.read_at(&mut found[got..], start + got as u64).unwrap() {
                 got += more;
@@ -89,9 +89,9 @@ fn mounted_cold_reads_see_every_write() {
             );
         }
         drop(writer);
-        ground.wait_until_protected();
-        ground.unmount();
-        assert!(std::fs::read(ground.source("file")).unwrap() == expected);
-        ground.assert_protected();
+        fixture.wait_until_protected();
+        fixture.unmount();
+        assert!(std::fs::read(fixture.source("file")).unwrap() == expected);
+        fixture.assert_protected();
     }
 }

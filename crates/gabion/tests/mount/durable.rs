@@ -1,20 +1,20 @@
-//! What is synced, and in which order, as strace sees it.
+//! Durability: system calls that sync data and changelog, and their order, traced with strace.
 
-use crate::ground::{Ground, can_mount};
-use crate::seed::Seed;
+use crate::fixture::{Fixture, can_mount};
+use crate::test_rng::TestRng;
 use gabion_testkit::kill::can_kill;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 /// Runs the program under strace and gives its calls with the paths of their files, in order.
-fn traced(ground: &Ground, calls: &str, args: &[&str]) -> Vec<String> {
-    let trace = ground.path().join("trace");
+fn traced(fixture: &Fixture, calls: &str, args: &[&str]) -> Vec<String> {
+    let trace = fixture.path().join("trace");
     let output = Command::new("strace")
         .args(["-f", "-y", "-qqq", "-s", "0", "-e", &format!("trace={calls}"), "-o"])
         .arg(&trace)
         .arg(env!("CARGO_BIN_EXE_gabion"))
         .args(args)
-        .current_dir(ground.path())
+        .current_dir(fixture.path())
         .env_remove("GABION_REPOSITORY")
         .output()
         .unwrap();
@@ -24,26 +24,26 @@ fn traced(ground: &Ground, calls: &str, args: &[&str]) -> Vec<String> {
 
 /// A power cut in the middle of a repair: blocks were overwritten, and the bytes from before, which somebody may need after all, were not on the disk yet.
 #[test]
-fn what_repair_replaces_is_durable_before_it_is_overwritten() {
-    if !can_kill("what_repair_replaces_is_durable_before_it_is_overwritten") {
+fn replaced_content_is_durable_before_it_is_overwritten() {
+    if !can_kill("replaced_content_is_durable_before_it_is_overwritten") {
         return;
     }
-    let ground = Ground::new();
-    std::fs::create_dir(ground.source("sub")).unwrap();
-    std::fs::write(ground.source("sub/file"), Seed(1).bytes(300_000)).unwrap();
-    ground.expect(0, &["protect", "source", "--policy", "policy.toml"]);
-    let file = std::fs::File::options().read(true).write(true).open(ground.source("sub/file")).unwrap();
+    let fixture = Fixture::new();
+    std::fs::create_dir(fixture.source("sub")).unwrap();
+    std::fs::write(fixture.source("sub/file"), TestRng(1).bytes(300_000)).unwrap();
+    fixture.expect(0, &["protect", "source", "--policy", "policy.toml"]);
+    let file = std::fs::File::options().read(true).write(true).open(fixture.source("sub/file")).unwrap();
     let modified = file.metadata().unwrap().modified().unwrap();
     for at in [10_000, 200_000] {
         file.write_all_at(b"rotten", at).unwrap();
     }
     file.set_modified(modified).unwrap();
     let calls = traced(
-        &ground,
+        &fixture,
         "fsync,fdatasync,write,pwrite64,pwritev2,ftruncate,fallocate",
         &["repair", "source", "--yes"],
     );
-    let source = ground.source("sub/file");
+    let source = fixture.source("sub/file");
     let overwritten = format!("{}>", source.display());
     let first = calls.iter().position(|call| call.contains("write") && call.contains(&overwritten));
     let first = first.unwrap_or_else(|| panic!("nothing was written: {calls:#?}"));
@@ -65,14 +65,14 @@ fn redundancy_on_a_fuse_file_system_is_synced() {
     if !can_mount(name) || !can_kill(name) {
         return;
     }
-    let mut ground = Ground::new();
-    ground.mount(&[]);
-    std::fs::create_dir_all(ground.path().join("tree/sub")).unwrap();
+    let mut fixture = Fixture::new();
+    fixture.mount(&[]);
+    std::fs::create_dir_all(fixture.path().join("tree/sub")).unwrap();
     for file in ["one", "two", "sub/three"] {
-        std::fs::write(ground.path().join("tree").join(file), Seed(2).bytes(20_000)).unwrap();
+        std::fs::write(fixture.path().join("tree").join(file), TestRng(2).bytes(20_000)).unwrap();
     }
     let args = ["protect", "tree", "--policy", "policy.toml", "--repository", "mount/repository"];
-    let calls = traced(&ground, "fsync,fdatasync,syncfs,rename,renameat,renameat2", &args);
+    let calls = traced(&fixture, "fsync,fdatasync,syncfs,rename,renameat,renameat2", &args);
     let is_sync = |call: &&String| call.contains("sync(") && !call.contains("syncfs");
     let drafts = calls.iter().filter(is_sync).filter(|call| call.contains("/staging/")).count();
     assert_eq!(drafts, 3, "{calls:#?}");
@@ -82,7 +82,7 @@ fn redundancy_on_a_fuse_file_system_is_synced() {
         let synced = calls[last..].iter().filter(is_sync).any(|call| call.contains(directory));
         assert!(synced, "{directory} is not durable: {calls:#?}");
     }
-    ground.unmount();
+    fixture.unmount();
 }
 
 /// Programs that sync a directory make the names in it durable. In a pool whose targets are FUSE file systems, directories and stubs of files were left to `syncfs`, which
@@ -93,16 +93,16 @@ fn names_of_a_pool_on_fuse_file_systems_are_synced() {
     if !can_mount(name) || !can_kill(name) {
         return;
     }
-    let (mut targets, mut ground) = (Ground::new(), Ground::new());
+    let (mut targets, mut fixture) = (Fixture::new(), Fixture::new());
     targets.mount(&[]);
     let mut create = vec!["pool", "create", "tank", "--pools", "pools", "--stripe", "2", "--redundancy", "1"];
     let paths = ["d1", "d2", "d3"].map(|name| targets.at(name));
     paths.iter().for_each(|path| std::fs::create_dir(path).unwrap());
     create.push("--targets");
     create.extend(paths.iter().map(|path| path.to_str().unwrap()));
-    ground.expect(0, &create);
-    std::fs::write(ground.path().join("policy.toml"), "[default]\ncode = \"2+1\"\n").unwrap();
-    let trace = ground.path().join("trace");
+    fixture.expect(0, &create);
+    std::fs::write(fixture.path().join("policy.toml"), "[default]\ncode = \"2+1\"\n").unwrap();
+    let trace = fixture.path().join("trace");
     let mut command = Command::new("strace");
     command
         .args(["-f", "-y", "-qqq", "-s", "0", "-e", "trace=fsync,fdatasync", "-o"])
@@ -111,14 +111,14 @@ fn names_of_a_pool_on_fuse_file_systems_are_synced() {
         .arg("mount")
         .arg(&paths[0])
         .args(["mount", "--policy", "policy.toml"])
-        .current_dir(ground.path())
+        .current_dir(fixture.path())
         .env_remove("GABION_REPOSITORY");
-    ground.mount_by(command);
-    std::fs::create_dir_all(ground.at("above/sub")).unwrap();
-    std::fs::write(ground.at("above/sub/file"), Seed(3).bytes(20_000)).unwrap();
+    fixture.mount_by(command);
+    std::fs::create_dir_all(fixture.at("above/sub")).unwrap();
+    std::fs::write(fixture.at("above/sub/file"), TestRng(3).bytes(20_000)).unwrap();
     let calls = || std::fs::read_to_string(&trace).unwrap();
     let before = calls().len();
-    std::fs::File::open(ground.at("above/sub")).unwrap().sync_all().unwrap();
+    std::fs::File::open(fixture.at("above/sub")).unwrap().sync_all().unwrap();
     let calls = calls()[before..].to_owned();
     for path in &paths {
         let synced = |what: &str| {
@@ -129,6 +129,6 @@ fn names_of_a_pool_on_fuse_file_systems_are_synced() {
             assert!(synced(what), "{what} on {} is not durable: {calls}", path.display());
         }
     }
-    ground.unmount();
+    fixture.unmount();
     targets.unmount();
 }

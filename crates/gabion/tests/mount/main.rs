@@ -1,9 +1,11 @@
 //! `gabion mount` on real mounts. They need root: without it, each test says that it was skipped.
 
+#[path = "../vault/captured_output.rs"]
+mod captured_output;
 mod cold;
 mod crashes;
 mod durable;
-mod ground;
+mod fixture;
 mod ordinary;
 mod others;
 mod outage;
@@ -14,10 +16,8 @@ mod protection;
 mod renamed;
 mod rights;
 mod rot;
-#[path = "../vault/said.rs"]
-mod said;
-#[path = "../vault/seed.rs"]
-mod seed;
+#[path = "../vault/test_rng.rs"]
+mod test_rng;
 mod unprivileged;
 mod wanderers;
 mod write_once;

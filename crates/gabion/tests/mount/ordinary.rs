@@ -1,7 +1,7 @@
-//! What programs do every day, and what a file system of its own would do then.
+//! Ordinary file operations through a mount, compared with a local file system.
 
-use super::ground::{Ground, Stopping, can_mount};
-use crate::seed::Seed;
+use super::fixture::{Fixture, Stopping, can_mount};
+use crate::test_rng::TestRng;
 use gabion_vault::world::Stopwatch;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, Timespec, Timestamps, copy_file_range};
 use rustix::io::Errno;
@@ -15,23 +15,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A ground with a pool of four targets.
-pub(crate) fn pooled() -> Ground {
-    let ground = Ground::new();
+pub(crate) fn pooled() -> Fixture {
+    let fixture = Fixture::new();
     let create = ["pool", "create", "tank", "--pools", "pools", "--stripe", "2", "--redundancy", "1"];
-    ground.expect(0, &[&create[..], &["--block", "4KiB", "--targets", "t1", "t2", "t3", "t4"]].concat());
-    fs::write(ground.path().join("policy.toml"), "[default]\ncode = \"2+1\"\nquiet = \"0s\"\n").unwrap();
-    ground
+    fixture.expect(0, &[&create[..], &["--block", "4KiB", "--targets", "t1", "t2", "t3", "t4"]].concat());
+    fs::write(fixture.path().join("policy.toml"), "[default]\ncode = \"2+1\"\nquiet = \"0s\"\n").unwrap();
+    fixture
 }
 
 /// Runs the test on a mounted directory and on a mounted pool.
-pub(crate) fn on_both(test: &str, work: impl Fn(&Ground)) {
+pub(crate) fn on_both(test: &str, work: impl Fn(&Fixture)) {
     if !can_mount(test) {
         return;
     }
-    for (mut ground, source) in [(Ground::new(), "source"), (pooled(), "t1")] {
-        ground.mount_source(source, &[]);
-        work(&ground);
-        ground.unmount();
+    for (mut fixture, source) in [(Fixture::new(), "source"), (pooled(), "t1")] {
+        fixture.mount_source(source, &[]);
+        work(&fixture);
+        fixture.unmount();
     }
 }
 
@@ -41,33 +41,33 @@ fn mounted_programs_have_many_files_open() {
     if !can_mount("many files") {
         return;
     }
-    let mut ground = Ground::new();
+    let mut fixture = Fixture::new();
     let mut mount = Command::new("prlimit");
-    mount.arg("--nofile=128:4096").arg(env!("CARGO_BIN_EXE_gabion")).current_dir(ground.path());
+    mount.arg("--nofile=128:4096").arg(env!("CARGO_BIN_EXE_gabion")).current_dir(fixture.path());
     mount.args(["mount", "source", "mount", "--policy", "policy.toml"]);
-    ground.mount_by(mount);
+    fixture.mount_by(mount);
     let files: Vec<File> = (0..400)
         .map(|number| {
-            let mut file = File::create(ground.at(&number.to_string()))?;
+            let mut file = File::create(fixture.at(&number.to_string()))?;
             file.write_all(number.to_string().as_bytes())?;
             Ok(file)
         })
         .collect::<std::io::Result<_>>()
         .unwrap();
     for number in 0..files.len() {
-        assert_eq!(fs::read_to_string(ground.at(&number.to_string())).unwrap(), number.to_string());
+        assert_eq!(fs::read_to_string(fixture.at(&number.to_string())).unwrap(), number.to_string());
     }
     drop(files);
-    ground.unmount();
+    fixture.unmount();
 }
 
 /// Paths may be longer than what the kernel takes at once: programs go down step by step, as `find` and `rm -r` do.
 #[test]
 fn mounted_directories_are_as_deep_as_they_like() {
-    on_both("deep paths", |ground| {
+    on_both("deep paths", |fixture| {
         let name = "d".repeat(200);
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let mut directory = rustix::fs::open(ground.at(""), flags, Mode::empty()).unwrap();
+        let mut directory = rustix::fs::open(fixture.at(""), flags, Mode::empty()).unwrap();
         for _ in 0..40 {
             rustix::fs::mkdirat(&directory, &*name, Mode::RWXU).unwrap();
             directory = rustix::fs::openat(&directory, &*name, flags, Mode::empty()).unwrap();
@@ -81,17 +81,17 @@ fn mounted_directories_are_as_deep_as_they_like() {
         assert_eq!(rustix::io::read(&file, &mut found).unwrap(), 4);
         assert_eq!(&found[..4], b"deep");
         drop((file, directory));
-        let count = Command::new("find").arg(ground.at(&name)).args(["-printf", "x"]).output().unwrap();
+        let count = Command::new("find").arg(fixture.at(&name)).args(["-printf", "x"]).output().unwrap();
         assert!(count.status.success() && count.stdout.len() == 41, "{count:?}");
-        let removed = Command::new("rm").arg("-r").arg(ground.at(&name)).output().unwrap();
+        let removed = Command::new("rm").arg("-r").arg(fixture.at(&name)).output().unwrap();
         assert!(removed.status.success(), "{removed:?}");
     });
 }
 
 #[test]
 fn mounted_times_before_1970_are_kept_to_the_nanosecond() {
-    on_both("times", |ground| {
-        let path = ground.at("old");
+    on_both("times", |fixture| {
+        let path = fixture.at("old");
         fs::write(&path, b"old").unwrap();
         for (tv_sec, tv_nsec) in [(-315_619_200, 500_000_000), (-1, 1), (-1, 999_999_999), (-7, 0), (5, 9)] {
             let time = Timespec { tv_sec, tv_nsec };
@@ -120,11 +120,11 @@ fn believed_mode(path: &Path) -> u32 {
 /// believes what it was told before.
 #[test]
 fn mounted_programs_lose_their_rights_when_others_change_them() {
-    on_both("rights of programs", |ground| {
-        for directory in [ground.path().to_owned(), ground.at("")] {
+    on_both("rights of programs", |fixture| {
+        for directory in [fixture.path().to_owned(), fixture.at("")] {
             fs::set_permissions(directory, Permissions::from_mode(0o755)).unwrap();
         }
-        let path = ground.at("program");
+        let path = fixture.at("program");
         fs::write(&path, b"program").unwrap();
         let write = |path: &PathBuf| {
             let mut command = Command::new("sh");
@@ -180,10 +180,10 @@ fn mounted_full_disks_take_what_there_is_room_for() {
     if !can_mount("full disks") {
         return;
     }
-    let mut ground = Ground::new();
-    let _small = Small::at(ground.source(""), "1m");
-    ground.mount(&["--repository", "elsewhere"]);
-    let mut file = File::create(ground.at("file")).unwrap();
+    let mut fixture = Fixture::new();
+    let _small = Small::at(fixture.source(""), "1m");
+    fixture.mount(&["--repository", "elsewhere"]);
+    let mut file = File::create(fixture.at("file")).unwrap();
     let (piece, mut told) = (vec![7; 300_001], 0);
     let error = loop {
         match file.write(&piece) {
@@ -194,12 +194,12 @@ fn mounted_full_disks_take_what_there_is_room_for() {
     assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
     assert_eq!(file.metadata().unwrap().len(), told);
     drop(file);
-    assert_eq!(fs::metadata(ground.source("file")).unwrap().len(), told);
-    assert_eq!(fs::read(ground.at("file")).unwrap(), vec![7; told as usize]);
-    fs::remove_file(ground.at("file")).unwrap();
-    fs::write(ground.at("other"), &piece).unwrap();
-    assert_eq!(fs::read(ground.at("other")).unwrap(), piece);
-    ground.unmount();
+    assert_eq!(fs::metadata(fixture.source("file")).unwrap().len(), told);
+    assert_eq!(fs::read(fixture.at("file")).unwrap(), vec![7; told as usize]);
+    fs::remove_file(fixture.at("file")).unwrap();
+    fs::write(fixture.at("other"), &piece).unwrap();
+    assert_eq!(fs::read(fixture.at("other")).unwrap(), piece);
+    fixture.unmount();
 }
 
 /// The same of copies that the kernel makes by itself: they end where the room does, and go on when there is some.
@@ -208,14 +208,14 @@ fn mounted_full_disks_take_as_much_of_copies_as_they_say() {
     if !can_mount("copies to full disks") {
         return;
     }
-    let mut ground = Ground::new();
-    let _small = Small::at(ground.source(""), "1m");
-    ground.mount(&["--repository", "elsewhere"]);
-    let content = Seed(3).bytes(400_000);
-    fs::write(ground.at("ballast"), &content).unwrap();
-    fs::write(ground.at("from"), &content).unwrap();
-    fs::set_permissions(ground.at("from"), Permissions::from_mode(0o444)).unwrap();
-    let (from, to) = (File::open(ground.at("from")).unwrap(), File::create(ground.at("to")).unwrap());
+    let mut fixture = Fixture::new();
+    let _small = Small::at(fixture.source(""), "1m");
+    fixture.mount(&["--repository", "elsewhere"]);
+    let content = TestRng(3).bytes(400_000);
+    fs::write(fixture.at("ballast"), &content).unwrap();
+    fs::write(fixture.at("from"), &content).unwrap();
+    fs::set_permissions(fixture.at("from"), Permissions::from_mode(0o444)).unwrap();
+    let (from, to) = (File::open(fixture.at("from")).unwrap(), File::create(fixture.at("to")).unwrap());
     let (mut read, mut written) = (0, 0);
     let mut copy = || {
         while written < content.len() as u64 {
@@ -225,27 +225,27 @@ fn mounted_full_disks_take_as_much_of_copies_as_they_say() {
     };
     assert_eq!(copy(), Err(Errno::NOSPC));
     let told = to.metadata().unwrap().len();
-    assert!(told > 0 && fs::read(ground.at("to")).unwrap() == content[..told as usize]);
-    fs::remove_file(ground.at("ballast")).unwrap();
+    assert!(told > 0 && fs::read(fixture.at("to")).unwrap() == content[..told as usize]);
+    fs::remove_file(fixture.at("ballast")).unwrap();
     copy().unwrap();
     assert_eq!(read, written);
-    assert!(fs::read(ground.source("to")).unwrap() == content);
+    assert!(fs::read(fixture.source("to")).unwrap() == content);
     drop((from, to));
-    ground.unmount();
+    fixture.unmount();
 }
 
 /// Renaming over a name while others open it to write: there is always something by that name.
 #[test]
 fn mounted_names_that_are_replaced_can_be_opened() {
-    on_both("replaced names", |ground| {
+    on_both("replaced names", |fixture| {
         let over = AtomicBool::new(false);
-        let is_pool = ground.path().join("t1").exists();
-        fs::write(ground.at("name"), b"x").unwrap();
+        let is_pool = fixture.path().join("t1").exists();
+        fs::write(fixture.at("name"), b"x").unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    fs::write(ground.at("next"), b"x").unwrap();
-                    fs::rename(ground.at("next"), ground.at("name")).unwrap();
+                    fs::write(fixture.at("next"), b"x").unwrap();
+                    fs::rename(fixture.at("next"), fixture.at("name")).unwrap();
                 }
             });
             let _stopping = Stopping(&over);
@@ -255,7 +255,7 @@ fn mounted_names_that_are_replaced_can_be_opened() {
                     .create(true)
                     .truncate(false)
                     .custom_flags(OFlags::APPEND.bits().cast_signed())
-                    .open(ground.at("name"));
+                    .open(fixture.at("name"));
                 if let Err(error) = opened {
                     // Looked for twice, and replaced in between both times.
                     assert!(is_pool && error.kind() == ErrorKind::StaleNetworkFileHandle, "{error}");
@@ -270,45 +270,45 @@ fn mounted_over_nothing_that_would_be_hidden() {
     if !can_mount("hiding") {
         return;
     }
-    let ground = Ground::new();
-    fs::write(ground.at("here"), b"here").unwrap();
-    let refused = ground.run(&["mount", "source", "mount"]);
+    let fixture = Fixture::new();
+    fs::write(fixture.at("here"), b"here").unwrap();
+    let refused = fixture.run(&["mount", "source", "mount"]);
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(refused.status.code() == Some(2) && error.contains("is not empty"), "{error}");
-    assert!(!ground.source(".gabion").exists(), "nothing is made before");
+    assert!(!fixture.source(".gabion").exists(), "nothing is made before");
     // The repository was made there, and was out of sight then.
-    fs::remove_file(ground.at("here")).unwrap();
+    fs::remove_file(fixture.at("here")).unwrap();
     for repository in ["mount/repository", "mount/far/below", "mount"] {
-        let refused = ground.run(&["mount", "source", "mount", "--repository", repository]);
+        let refused = fixture.run(&["mount", "source", "mount", "--repository", repository]);
         let error = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(refused.status.code() == Some(2) && error.contains("overlap"), "{repository}: {error}");
-        assert_eq!(fs::read_dir(ground.at("")).unwrap().count(), 0, "{repository}");
+        assert_eq!(fs::read_dir(fixture.at("")).unwrap().count(), 0, "{repository}");
     }
     // What is wrong is said once.
-    let refused = ground.run(&["mount", "source", "nowhere"]);
+    let refused = fixture.run(&["mount", "source", "nowhere"]);
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(error.matches("No such file").count(), 1, "{error}");
 }
 
 /// A mount in the background has nobody to talk to later; what it says before is heard.
 #[test]
-fn mounted_in_the_background_says_what_it_found() {
+fn mounted_in_the_background_prints_its_messages() {
     if !can_mount("background") {
         return;
     }
-    let mut ground = Ground::new();
-    ground.mount(&[]);
+    let mut fixture = Fixture::new();
+    fixture.mount(&[]);
     // The kernel believes for a second what it is told of the mount, and is asked again before that is over.
-    fs::metadata(ground.at("")).unwrap();
-    ground.die();
-    let output = ground.run(&["mount", "source", "mount", "--background"]);
+    fs::metadata(fixture.at("")).unwrap();
+    fixture.die();
+    let output = fixture.run(&["mount", "source", "mount", "--background"]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && error.contains("cleared away"), "{output:?}");
-    let unmounted = Command::new("umount").arg(ground.at("")).status().unwrap();
+    assert!(output.status.success() && error.contains("stale mount"), "{output:?}");
+    let unmounted = Command::new("umount").arg(fixture.at("")).status().unwrap();
     assert!(unmounted.success());
     // It ends by itself then.
     let since = Stopwatch::start();
-    while ground.source(".gabion/mounted").exists() {
+    while fixture.source(".gabion/mounted").exists() {
         assert!(since.elapsed() < gabion_testkit::PATIENCE, "it does not end");
         std::thread::sleep(Duration::from_millis(20));
     }

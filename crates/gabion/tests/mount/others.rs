@@ -1,8 +1,8 @@
-//! Others who use the source directly, or the mount with fewer rights, at the same moment.
+//! Concurrent changes of the source, and users with fewer rights.
 
-use super::ground::{Ground, Stopping, can_mount};
+use super::fixture::{Fixture, Stopping, can_mount};
 use super::ordinary::on_both;
-use crate::seed::Seed;
+use crate::test_rng::TestRng;
 use gabion_vault::world::Stopwatch;
 use rustix::fs::{
     CWD, FileType, Gid, Mode, OFlags, RenameFlags, Uid, copy_file_range, mknodat, renameat_with,
@@ -29,8 +29,8 @@ fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| scope.spawn(become_nobody_and_work).join().unwrap())
 }
 
-fn open_for_all(ground: &Ground) {
-    for (directory, mode) in [(ground.path().to_owned(), 0o755), (ground.at(""), 0o777)] {
+fn open_for_all(fixture: &Fixture) {
+    for (directory, mode) in [(fixture.path().to_owned(), 0o755), (fixture.at(""), 0o777)] {
         fs::set_permissions(directory, Permissions::from_mode(mode)).unwrap();
     }
 }
@@ -50,11 +50,11 @@ fn mounted_files_that_others_made_first_are_theirs() {
     if !can_mount("others are first") {
         return;
     }
-    let mut ground = Ground::new();
-    ground.mount(&["--workers", "0"]);
-    open_for_all(&ground);
+    let mut fixture = Fixture::new();
+    fixture.mount(&["--workers", "0"]);
+    open_for_all(&fixture);
     let make = |name: &str, owner: u32| -> PathBuf {
-        let path = ground.path().join(name);
+        let path = fixture.path().join(name);
         fs::write(&path, name).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         chown(&path, Some(owner), Some(owner)).unwrap();
@@ -64,7 +64,7 @@ fn mounted_files_that_others_made_first_are_theirs() {
     let mut first = [0; 2];
     for round in 0..400 {
         let name = format!("name {round}");
-        let (source, at, together) = (ground.source(&name), ground.at(&name), Barrier::new(2));
+        let (source, at, together) = (fixture.source(&name), fixture.at(&name), Barrier::new(2));
         let appear = || {
             together.wait();
             // Sooner or later within the moment that it takes to ask for the name and to make it.
@@ -106,7 +106,7 @@ fn mounted_files_that_others_made_first_are_theirs() {
         }
     }
     println!("the program was first {} times, others {} times", first[0], first[1]);
-    ground.unmount();
+    fixture.unmount();
 }
 
 /// What is made through the mount belongs to who makes it from the beginning. It was given to him by its name afterwards: whoever put a
@@ -116,13 +116,13 @@ fn mounted_names_are_given_to_nobody_afterwards() {
     if !can_mount("names that are swapped") {
         return;
     }
-    let mut ground = Ground::new();
-    ground.mount(&["--workers", "0"]);
-    open_for_all(&ground);
-    let place = ground.at("place");
+    let mut fixture = Fixture::new();
+    fixture.mount(&["--workers", "0"]);
+    open_for_all(&fixture);
+    let place = fixture.at("place");
     fs::create_dir(&place).unwrap();
     chown(&place, Some(NOBODY), Some(NOBODY)).unwrap();
-    let victim = ground.source("place/victim");
+    let victim = fixture.source("place/victim");
     fs::write(&victim, "ours").unwrap();
     let make = |round: u64, path: &Path| match round % 3 {
         0 => fs::create_dir(path),
@@ -134,7 +134,7 @@ fn mounted_names_are_given_to_nobody_afterwards() {
         let swapping = scope.spawn(|| {
             let mut swapped = 0;
             while !over.load(Ordering::Relaxed) {
-                let name = ground.source(&format!("place/name {}", now.load(Ordering::Relaxed)));
+                let name = fixture.source(&format!("place/name {}", now.load(Ordering::Relaxed)));
                 let exchange = || renameat_with(CWD, &victim, CWD, &name, RenameFlags::EXCHANGE);
                 if exchange().is_ok() {
                     exchange().unwrap();
@@ -172,16 +172,16 @@ fn mounted_names_are_given_to_nobody_afterwards() {
     let (found, below) = (fs::metadata(&program).unwrap(), fs::metadata(place.join("below")).unwrap());
     assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (NOBODY, 77, 0o4711));
     assert_eq!((below.uid(), below.gid(), below.mode() & 0o2000), (NOBODY, 77, 0o2000));
-    ground.unmount();
+    fixture.unmount();
 }
 
 /// What is copied into a program that runs with its owner's rights takes these away, and what is read-only is not copied into.
 #[test]
 fn mounted_copies_within_the_kernel_go_by_rights() {
-    on_both("copies", |ground| {
-        open_for_all(ground);
-        let (from, to) = (ground.at("from"), ground.at("program"));
-        let content = Seed(5).bytes(100_000);
+    on_both("copies", |fixture| {
+        open_for_all(fixture);
+        let (from, to) = (fixture.at("from"), fixture.at("program"));
+        let content = TestRng(5).bytes(100_000);
         fs::write(&from, &content).unwrap();
         fs::set_permissions(&from, Permissions::from_mode(0o644)).unwrap();
         fs::write(&to, b"program").unwrap();
@@ -218,9 +218,9 @@ fn mounted_files_are_cut_while_they_are_read() {
     if !can_mount("cut while read") {
         return;
     }
-    let mut ground = Ground::new();
-    ground.mount(&["--workers", "0"]);
-    let (path, over) = (ground.at("file"), AtomicBool::new(false));
+    let mut fixture = Fixture::new();
+    fixture.mount(&["--workers", "0"]);
+    let (path, over) = (fixture.at("file"), AtomicBool::new(false));
     let content = vec![0x5a; SIZE];
     fs::write(&path, &content).unwrap();
     std::thread::scope(|scope| {
@@ -248,7 +248,7 @@ fn mounted_files_are_cut_while_they_are_read() {
         assert!(reader.join().unwrap() > 0);
     });
     // Cut behind the mount's back: no bytes of another file, and whoever serves it lives on.
-    let source = File::options().write(true).open(ground.source("file")).unwrap();
+    let source = File::options().write(true).open(fixture.source("file")).unwrap();
     source.set_len(1 << 20).unwrap();
     let file = File::open(&path).unwrap();
     let mut piece = vec![0; 1 << 20];
@@ -257,7 +257,7 @@ fn mounted_files_are_cut_while_they_are_read() {
     drop((file, source));
     fs::remove_file(&path).unwrap();
     // Who answers lets go of what it showed after the answer: we may be here before that.
-    let maps = format!("/proc/{}/maps", ground.process().as_raw_pid());
+    let maps = format!("/proc/{}/maps", fixture.process().as_raw_pid());
     let since = Stopwatch::start();
     loop {
         let shown = fs::read_to_string(&maps).unwrap();
@@ -265,7 +265,7 @@ fn mounted_files_are_cut_while_they_are_read() {
         assert!(since.elapsed() < gabion_testkit::PATIENCE, "it is still shown: {line}");
         std::thread::sleep(Duration::from_millis(10));
     }
-    ground.unmount();
+    fixture.unmount();
 }
 
 /// Something got another name in the source after programs had used it through the mount. The name that it had before was tried ever
@@ -275,31 +275,31 @@ fn mounted_files_that_others_rename_are_found_by_their_new_names() {
     if !can_mount("others rename") {
         return;
     }
-    let mut ground = Ground::new();
-    fs::create_dir_all(ground.source("dir/deep")).unwrap();
+    let mut fixture = Fixture::new();
+    fs::create_dir_all(fixture.source("dir/deep")).unwrap();
     for name in ["file", "dir/deep/file"] {
-        fs::write(ground.source(name), name).unwrap();
+        fs::write(fixture.source(name), name).unwrap();
     }
-    ground.mount(&[]);
+    fixture.mount(&[]);
     for name in ["file", "dir/deep/file"] {
-        assert_eq!(fs::read_to_string(ground.at(name)).unwrap(), name);
+        assert_eq!(fs::read_to_string(fixture.at(name)).unwrap(), name);
     }
-    fs::rename(ground.source("file"), ground.source("renamed")).unwrap();
-    fs::rename(ground.source("dir"), ground.source("moved")).unwrap();
+    fs::rename(fixture.source("file"), fixture.source("renamed")).unwrap();
+    fs::rename(fixture.source("dir"), fixture.source("moved")).unwrap();
     for (name, was) in [("renamed", "file"), ("moved/deep/file", "dir/deep/file")] {
         // What the kernel was told of names holds for a second.
         let since = Stopwatch::start();
         let found = loop {
-            match fs::read_to_string(ground.at(name)) {
+            match fs::read_to_string(fixture.at(name)) {
                 Err(error) => assert!(since.elapsed() < gabion_testkit::PATIENCE, "{name}: {error}"),
                 Ok(found) => break found,
             }
         };
         assert_eq!(found, was);
-        fs::write(ground.at(name), "written by its new name").unwrap();
-        assert_eq!(fs::read_to_string(ground.source(name)).unwrap(), "written by its new name");
+        fs::write(fixture.at(name), "written by its new name").unwrap();
+        assert_eq!(fs::read_to_string(fixture.source(name)).unwrap(), "written by its new name");
     }
-    ground.unmount();
-    ground.expect(0, &["protect", "source"]);
-    ground.assert_protected();
+    fixture.unmount();
+    fixture.expect(0, &["protect", "source"]);
+    fixture.assert_protected();
 }

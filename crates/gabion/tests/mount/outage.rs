@@ -1,6 +1,6 @@
-//! The changelog's server is away for a while.
+//! The changelog's server is unavailable for a while.
 
-use crate::ground::{Ground, can_mount};
+use crate::fixture::{Fixture, can_mount};
 use crate::ordinary::pooled;
 use std::io::Write;
 use std::net::TcpStream;
@@ -48,17 +48,17 @@ fn write_durably(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 /// Durability waits for the server, or goes on without it; in both cases everything is protected in the end.
-fn away_for_a_while(mut ground: Ground, source: &str, go_on: bool) {
+fn away_for_a_while(mut fixture: Fixture, source: &str, go_on: bool) {
     let files = tempfile::tempdir().unwrap();
     let mut redis = Redis::start(files.path(), gabion_testkit::port());
     let url = format!("redis://127.0.0.1:{}", redis.port);
     let mut args = vec!["--changelog", url.as_str(), "--workers", "0"];
     args.extend(go_on.then_some("--continue-without-changelog"));
-    ground.mount_source(source, &args);
-    write_durably(&ground.at("before"), b"before").unwrap();
+    fixture.mount_source(source, &args);
+    write_durably(&fixture.at("before"), b"before").unwrap();
     redis.kill();
     let (sender, receiver) = mpsc::channel();
-    let path = ground.at("meanwhile");
+    let path = fixture.at("meanwhile");
     let writer = std::thread::spawn(move || {
         let result = write_durably(&path, b"meanwhile");
         sender.send(()).unwrap();
@@ -67,20 +67,20 @@ fn away_for_a_while(mut ground: Ground, source: &str, go_on: bool) {
     let done = receiver.recv_timeout(if go_on { gabion_testkit::PATIENCE } else { Duration::from_secs(6) });
     assert_eq!(done.is_ok(), go_on, "{source}: writes go on: {go_on}");
     // Reading waits for nobody.
-    assert_eq!(std::fs::read(ground.at("before")).unwrap(), b"before");
+    assert_eq!(std::fs::read(fixture.at("before")).unwrap(), b"before");
     let mut redis = Redis::start(files.path(), redis.port);
     writer.join().unwrap().unwrap();
-    write_durably(&ground.at("after"), b"after").unwrap();
+    write_durably(&fixture.at("after"), b"after").unwrap();
     for name in ["before", "meanwhile", "after"] {
-        assert_eq!(std::fs::read(ground.at(name)).unwrap(), name.as_bytes());
+        assert_eq!(std::fs::read(fixture.at(name)).unwrap(), name.as_bytes());
     }
-    ground.unmount();
-    let status = ground.status_of(source);
+    fixture.unmount();
+    let status = fixture.status_of(source);
     let pending = status["pending"]["queued"].as_u64().unwrap();
     assert!(pending >= 1, "{source}: {status}");
-    ground.expect(0, &["protect", source]);
-    ground.assert_protected_of(source);
-    let status = ground.status_of(source);
+    fixture.expect(0, &["protect", source]);
+    fixture.assert_protected_of(source);
+    let status = fixture.status_of(source);
     assert_eq!(status["matrix"][0]["files"], 3, "{source}: {status}");
     redis.kill();
 }
@@ -91,7 +91,7 @@ fn mounted_a_server_that_is_away_loses_no_change() {
         return;
     }
     for go_on in [false, true] {
-        away_for_a_while(Ground::new(), "source", go_on);
+        away_for_a_while(Fixture::new(), "source", go_on);
         away_for_a_while(pooled(), "t1", go_on);
     }
 }

@@ -1,6 +1,6 @@
-//! Setuid programs and device nodes through a mount of root's.
+//! Setuid programs and device nodes on a mount of root.
 
-use super::ground::{Ground, can_mount};
+use super::fixture::{Fixture, can_mount};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -61,15 +61,15 @@ fn mounts_are_nosuid_and_nodev_like_their_source_unless_asked() {
         ("mode=755", &["--suid"], ("0".to_owned(), false)),
         ("mode=755", &["--suid", "--dev"], ("0".to_owned(), true)),
     ] {
-        let mut ground = Ground::new();
-        fs::set_permissions(ground.path(), Permissions::from_mode(0o755)).unwrap();
-        let disk = Disk::at(ground.source(""), options);
+        let mut fixture = Fixture::new();
+        fs::set_permissions(fixture.path(), Permissions::from_mode(0o755)).unwrap();
+        let disk = Disk::at(fixture.source(""), options);
         furnish(&disk.0);
-        ground.mount(more);
-        assert_eq!(found(&ground.at("")), expected, "{options} {more:?}");
-        let told = ground.said().contains("nosuid");
-        assert_eq!(told, options.contains("nosuid") && !more.is_empty(), "{}", ground.said());
-        ground.unmount();
+        fixture.mount(more);
+        assert_eq!(found(&fixture.at("")), expected, "{options} {more:?}");
+        let told = fixture.captured().contains("nosuid");
+        assert_eq!(told, options.contains("nosuid") && !more.is_empty(), "{}", fixture.captured());
+        fixture.unmount();
         drop(disk);
     }
 }
@@ -80,18 +80,18 @@ fn a_pool_is_nosuid_if_a_target_is() {
     if !can_mount("a_pool_is_nosuid_if_a_target_is") {
         return;
     }
-    let mut ground = Ground::new();
-    fs::set_permissions(ground.path(), Permissions::from_mode(0o755)).unwrap();
+    let mut fixture = Fixture::new();
+    fs::set_permissions(fixture.path(), Permissions::from_mode(0o755)).unwrap();
     for target in ["t1", "t2", "t3"] {
-        fs::create_dir(ground.path().join(target)).unwrap();
+        fs::create_dir(fixture.path().join(target)).unwrap();
     }
-    let disk = Disk::at(ground.path().join("t2"), "nosuid,nodev,mode=755");
+    let disk = Disk::at(fixture.path().join("t2"), "nosuid,nodev,mode=755");
     let create = ["pool", "create", "tank", "--pools", "pools", "--stripe", "2", "--redundancy", "1"];
-    ground.expect(0, &[&create[..], &["--targets", "t1", "t2", "t3"]].concat());
-    fs::write(ground.path().join("policy.toml"), "[default]\ncode = \"2+1\"\nquiet = \"0s\"\n").unwrap();
-    ground.mount_source("t1", &["--suid", "--dev"]);
-    furnish(&ground.at(""));
-    assert_eq!(found(&ground.at("")), (USER.to_string(), false));
-    ground.unmount();
+    fixture.expect(0, &[&create[..], &["--targets", "t1", "t2", "t3"]].concat());
+    fs::write(fixture.path().join("policy.toml"), "[default]\ncode = \"2+1\"\nquiet = \"0s\"\n").unwrap();
+    fixture.mount_source("t1", &["--suid", "--dev"]);
+    furnish(&fixture.at(""));
+    assert_eq!(found(&fixture.at("")), (USER.to_string(), false));
+    fixture.unmount();
     drop(disk);
 }

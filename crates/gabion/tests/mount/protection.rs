@@ -1,14 +1,14 @@
-//! What happens through a mount is protected, and nobody has to look for it.
+//! Changes through a mount are protected without a scan.
 
-use crate::ground::{Ground, can_mount, content};
-use crate::seed::Seed;
+use crate::fixture::{Fixture, can_mount, content};
+use crate::test_rng::TestRng;
 use gabion_vault::world::Stopwatch;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
 /// Does something to files by chance, the same in two places.
-fn random_operations(seed: &mut Seed, dirs: [&Path; 2], count: u32) {
+fn random_operations(seed: &mut TestRng, dirs: [&Path; 2], count: u32) {
     for _ in 0..count {
         let (one, other) = (format!("f{}", seed.below(12)), format!("f{}", seed.below(12)));
         let (folder, choice) = (format!("d{}", seed.below(3)), seed.below(10));
@@ -40,22 +40,22 @@ fn mounted_changes_are_protected_without_a_search() {
         return;
     }
     for number in 1..=3 {
-        let mut seed = Seed(number * 77);
-        let mut ground = Ground::new();
-        std::fs::write(ground.source("before"), seed.bytes(50_000)).unwrap();
-        ground.mount(&[]);
-        ground.wait_until_protected();
+        let mut seed = TestRng(number * 77);
+        let mut fixture = Fixture::new();
+        std::fs::write(fixture.source("before"), seed.bytes(50_000)).unwrap();
+        fixture.mount(&[]);
+        fixture.wait_until_protected();
         let reference = tempfile::tempdir().unwrap();
-        std::fs::write(reference.path().join("before"), std::fs::read(ground.source("before")).unwrap())
+        std::fs::write(reference.path().join("before"), std::fs::read(fixture.source("before")).unwrap())
             .unwrap();
-        random_operations(&mut seed, [&ground.at(""), reference.path()], 300);
-        assert_eq!(content(&ground.at("")), content(reference.path()), "seed {number}");
-        ground.wait_until_protected();
-        assert!(ground.status()["last_protect"].is_number(), "what the mount protected is protected");
-        ground.unmount();
-        assert_eq!(content(&ground.source("")), content(reference.path()), "seed {number}");
-        ground.assert_protected();
-        assert!(!ground.source(".gabion/mounted").exists());
+        random_operations(&mut seed, [&fixture.at(""), reference.path()], 300);
+        assert_eq!(content(&fixture.at("")), content(reference.path()), "seed {number}");
+        fixture.wait_until_protected();
+        assert!(fixture.status()["last_protect"].is_number(), "what the mount protected is protected");
+        fixture.unmount();
+        assert_eq!(content(&fixture.source("")), content(reference.path()), "seed {number}");
+        fixture.assert_protected();
+        assert!(!fixture.source(".gabion/mounted").exists());
     }
 }
 
@@ -64,22 +64,22 @@ fn mounted_small_changes_of_large_files_are_small_work() {
     if !can_mount("small changes") {
         return;
     }
-    let mut ground = Ground::new();
-    let bytes = Seed(3).bytes(8 << 20);
-    std::fs::write(ground.source("large"), &bytes).unwrap();
-    ground.mount(&["--workers", "0"]);
-    ground.expect(0, &["protect", "source"]);
-    let file = std::fs::File::options().write(true).open(ground.at("large")).unwrap();
+    let mut fixture = Fixture::new();
+    let bytes = TestRng(3).bytes(8 << 20);
+    std::fs::write(fixture.source("large"), &bytes).unwrap();
+    fixture.mount(&["--workers", "0"]);
+    fixture.expect(0, &["protect", "source"]);
+    let file = std::fs::File::options().write(true).open(fixture.at("large")).unwrap();
     file.write_all_at(b"changed", 5_000_000).unwrap();
     file.sync_all().unwrap();
     // It is in the changelog as soon as it is durable, with its range.
-    assert_eq!(ground.status()["pending"]["queued"], 1);
+    assert_eq!(fixture.status()["pending"]["queued"], 1);
     drop(file);
     let work: serde_json::Value =
-        serde_json::from_str(&ground.expect(0, &["protect", "source", "--json"])).unwrap();
+        serde_json::from_str(&fixture.expect(0, &["protect", "source", "--json"])).unwrap();
     assert_eq!((&work["encoded"], &work["stripes_encoded"]), (&1.into(), &1.into()), "{work}");
-    ground.unmount();
-    ground.assert_protected();
+    fixture.unmount();
+    fixture.assert_protected();
 }
 
 #[test]
@@ -87,34 +87,34 @@ fn mounted_in_the_background_and_read_only() {
     if !can_mount("background") {
         return;
     }
-    let ground = Ground::new();
-    std::fs::write(ground.source("file"), b"content").unwrap();
-    let said = ground.expect(0, &["mount", "source", "mount", "--background", "--read-only"]);
-    assert!(said.starts_with("mounted "), "{said}");
-    assert_eq!(std::fs::read(ground.at("file")).unwrap(), b"content");
-    let error = std::fs::write(ground.at("file"), b"x").unwrap_err();
+    let fixture = Fixture::new();
+    std::fs::write(fixture.source("file"), b"content").unwrap();
+    let captured = fixture.expect(0, &["mount", "source", "mount", "--background", "--read-only"]);
+    assert!(captured.starts_with("mounted "), "{captured}");
+    assert_eq!(std::fs::read(fixture.at("file")).unwrap(), b"content");
+    let error = std::fs::write(fixture.at("file"), b"x").unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
-    assert!(std::process::Command::new("umount").arg(ground.at("")).status().unwrap().success());
+    assert!(std::process::Command::new("umount").arg(fixture.at("")).status().unwrap().success());
 }
 
 /// A pool of eight targets, 4+2.
-fn with_pool() -> Ground {
-    let ground = Ground::new();
+fn with_pool() -> Fixture {
+    let fixture = Fixture::new();
     let targets: Vec<String> = (1..=8).map(|number| format!("t{number}")).collect();
     let create =
         ["pool", "create", "tank", "--pools", "pools", "--stripe", "4", "--block", "64KiB", "--targets"];
     let create: Vec<&str> = create.into_iter().chain(targets.iter().map(String::as_str)).collect();
-    ground.expect(0, &create);
+    fixture.expect(0, &create);
     let policy = "[default]\ncode = \"4+2\"\nquiet = \"0s\"\n";
-    std::fs::write(ground.path().join("policy.toml"), policy).unwrap();
-    ground
+    std::fs::write(fixture.path().join("policy.toml"), policy).unwrap();
+    fixture
 }
 
 /// Spoils a byte of every object of four targets, on each in another stripe. Says how many.
-fn spoil_objects(ground: &Ground) -> usize {
+fn spoil_objects(fixture: &Fixture) -> usize {
     let mut spoilt = 0;
     for number in 5..=8 {
-        for shelf in std::fs::read_dir(ground.path().join(format!("t{number}/objects"))).unwrap() {
+        for shelf in std::fs::read_dir(fixture.path().join(format!("t{number}/objects"))).unwrap() {
             for object in std::fs::read_dir(shelf.unwrap().path()).unwrap() {
                 let object = std::fs::File::options().read(true).write(true).open(object.unwrap().path());
                 let object = object.unwrap();
@@ -132,19 +132,19 @@ fn spoil_objects(ground: &Ground) -> usize {
 
 /// Blocks rot in files that a program has open and writes to elsewhere: what it reads and what is left in the end is what it wrote.
 #[test]
-fn mounted_pool_takes_over_no_rot() {
+fn mounted_pool_never_encodes_corruption() {
     if !can_mount("rot in a pool") {
         return;
     }
-    let mut ground = with_pool();
-    ground.mount_source("t1", &[]);
-    let mut contents: Vec<Vec<u8>> = (1..=4).map(|seed| Seed(seed).bytes(3_000_000)).collect();
-    let paths: Vec<_> = (0..contents.len()).map(|number| ground.at(&format!("file {number}"))).collect();
+    let mut fixture = with_pool();
+    fixture.mount_source("t1", &[]);
+    let mut contents: Vec<Vec<u8>> = (1..=4).map(|seed| TestRng(seed).bytes(3_000_000)).collect();
+    let paths: Vec<_> = (0..contents.len()).map(|number| fixture.at(&format!("file {number}"))).collect();
     for (path, content) in paths.iter().zip(&contents) {
         std::fs::write(path, content).unwrap();
     }
-    ground.wait_until("t1");
-    assert!(spoil_objects(&ground) > 0);
+    fixture.wait_until("t1");
+    assert!(spoil_objects(&fixture) > 0);
     for (path, content) in paths.iter().zip(&mut contents) {
         let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
         for at in (100_000..content.len()).step_by(1_300_000) {
@@ -155,16 +155,16 @@ fn mounted_pool_takes_over_no_rot() {
         file.read_exact_at(&mut found, 0).unwrap();
         assert!(found == *content, "{} while it is written", path.display());
     }
-    ground.wait_until("t1");
-    ground.unmount();
-    assert!(ground.status_of("t1")["degraded_reads"]["blocks"].as_u64() > Some(0));
+    fixture.wait_until("t1");
+    fixture.unmount();
+    assert!(fixture.status_of("t1")["degraded_reads"]["blocks"].as_u64() > Some(0));
     for (number, content) in contents.iter().enumerate() {
-        let out = ground.path().join("out");
-        ground.expect(0, &["pool", "get", "t1", &format!("file {number}"), out.to_str().unwrap()]);
+        let out = fixture.path().join("out");
+        fixture.expect(0, &["pool", "get", "t1", &format!("file {number}"), out.to_str().unwrap()]);
         assert!(std::fs::read(&out).unwrap() == *content, "file {number}");
         std::fs::remove_file(out).unwrap();
     }
-    ground.assert_protected_of("t1");
+    fixture.assert_protected_of("t1");
 }
 
 /// A pool by the command: written through the mount, protected without a search, read without two of its targets.
@@ -173,36 +173,36 @@ fn mounted_pool_lives_without_two_targets() {
     if !can_mount("pool") {
         return;
     }
-    let mut ground = with_pool();
-    ground.mount_source("t1", &[]);
-    let contents: Vec<Vec<u8>> = (1..=6).map(|seed| Seed(seed).bytes(400_000 * seed as usize)).collect();
-    std::fs::create_dir(ground.at("dir")).unwrap();
+    let mut fixture = with_pool();
+    fixture.mount_source("t1", &[]);
+    let contents: Vec<Vec<u8>> = (1..=6).map(|seed| TestRng(seed).bytes(400_000 * seed as usize)).collect();
+    std::fs::create_dir(fixture.at("dir")).unwrap();
     for (number, content) in contents.iter().enumerate() {
-        std::fs::write(ground.at(&format!("dir/file {number}")), content).unwrap();
+        std::fs::write(fixture.at(&format!("dir/file {number}")), content).unwrap();
     }
-    std::fs::rename(ground.at("dir"), ground.at("renamed")).unwrap();
-    ground.wait_until("t1");
+    std::fs::rename(fixture.at("dir"), fixture.at("renamed")).unwrap();
+    fixture.wait_until("t1");
     for lost in ["t4", "t7"] {
-        std::fs::rename(ground.path().join(lost), ground.path().join(format!("{lost} away"))).unwrap();
+        std::fs::rename(fixture.path().join(lost), fixture.path().join(format!("{lost} away"))).unwrap();
     }
     for (number, content) in contents.iter().enumerate() {
         assert!(
-            std::fs::read(ground.at(&format!("renamed/file {number}"))).unwrap() == *content,
+            std::fs::read(fixture.at(&format!("renamed/file {number}"))).unwrap() == *content,
             "file {number}"
         );
     }
-    ground.unmount();
-    ground.mount_source("t1", &[]);
+    fixture.unmount();
+    fixture.mount_source("t1", &[]);
     for (number, content) in contents.iter().enumerate() {
         assert!(
-            std::fs::read(ground.at(&format!("renamed/file {number}"))).unwrap() == *content,
+            std::fs::read(fixture.at(&format!("renamed/file {number}"))).unwrap() == *content,
             "file {number}"
         );
     }
-    ground.unmount();
+    fixture.unmount();
     // Lost redundancy is called by the name of its target as well; it had none. Files that were written a moment ago were still
     // open when the targets went, and may have been read the first time.
-    let record = ground.status_of("t1")["degraded_reads"].clone();
+    let record = fixture.status_of("t1")["degraded_reads"].clone();
     let mut blamed = record["targets"].as_object().unwrap().keys().peekable();
     assert!(blamed.peek().is_some() && blamed.all(|name| name == "t4" || name == "t7"), "{record}");
 }
@@ -267,36 +267,36 @@ fn mounted_damage_is_hidden_from_programs_and_shown_to_people() {
     if !can_mount("damage") {
         return;
     }
-    let mut ground = Ground::new();
-    let disk = Disk::new(&ground.source(""));
-    let (bytes, others) = (Seed(9).bytes(3 << 20), Seed(10).bytes(3 << 20));
-    std::fs::write(ground.source("file"), &bytes).unwrap();
-    std::fs::write(ground.source("lost"), &others).unwrap();
-    ground.expect(0, &["protect", "source", "--policy", "policy.toml"]);
+    let mut fixture = Fixture::new();
+    let disk = Disk::new(&fixture.source(""));
+    let (bytes, others) = (TestRng(9).bytes(3 << 20), TestRng(10).bytes(3 << 20));
+    std::fs::write(fixture.source("file"), &bytes).unwrap();
+    std::fs::write(fixture.source("lost"), &others).unwrap();
+    fixture.expect(0, &["protect", "source", "--policy", "policy.toml"]);
     disk.rot(&bytes[1 << 20..(1 << 20) + 65_536]);
     disk.rot(&others[..2 << 20]);
-    ground.mount(&[]);
-    assert!(std::fs::read(ground.at("file")).unwrap() == bytes);
+    fixture.mount(&[]);
+    assert!(std::fs::read(fixture.at("file")).unwrap() == bytes);
     // Beyond repair: an error, not other bytes.
-    assert!(std::fs::read(ground.at("lost")).is_err());
+    assert!(std::fs::read(fixture.at("lost")).is_err());
     // Who changes a file gets what is there, and what he wrote.
-    let file = std::fs::File::options().read(true).write(true).open(ground.at("file")).unwrap();
+    let file = std::fs::File::options().read(true).write(true).open(fixture.at("file")).unwrap();
     file.write_all_at(b"mine", 5).unwrap();
     drop(file);
     let mut mine = [0; 4];
-    std::fs::File::open(ground.at("file")).unwrap().read_exact_at(&mut mine, 5).unwrap();
+    std::fs::File::open(fixture.at("file")).unwrap().read_exact_at(&mut mine, 5).unwrap();
     assert_eq!(&mine, b"mine");
     // The kernel says some time after it was closed that nobody has the file open any more.
     let start = Stopwatch::start();
     loop {
-        let status = ground.status();
+        let status = fixture.status();
         if status["degraded_reads"]["blocks"].as_u64().is_some_and(|blocks| blocks > 0) {
             break;
         }
         assert!(start.elapsed() < gabion_testkit::PATIENCE, "{status}");
         std::thread::sleep(Duration::from_millis(50));
     }
-    ground.unmount();
+    fixture.unmount();
 }
 
 /// Redundancy follows a file to its new name as it is. Nothing was made from it for readers of that name.
@@ -305,17 +305,17 @@ fn mounted_damage_of_a_file_that_was_renamed_is_hidden_as_well() {
     if !can_mount("damage of a renamed file") {
         return;
     }
-    let mut ground = Ground::new();
-    let disk = Disk::new(&ground.source(""));
-    let bytes = Seed(11).bytes(3 << 20);
-    std::fs::write(ground.source("file"), &bytes).unwrap();
-    ground.expect(0, &["protect", "source", "--policy", "policy.toml"]);
-    ground.mount(&[]);
-    std::fs::rename(ground.at("file"), ground.at("renamed")).unwrap();
-    ground.wait_until_protected();
-    ground.unmount();
+    let mut fixture = Fixture::new();
+    let disk = Disk::new(&fixture.source(""));
+    let bytes = TestRng(11).bytes(3 << 20);
+    std::fs::write(fixture.source("file"), &bytes).unwrap();
+    fixture.expect(0, &["protect", "source", "--policy", "policy.toml"]);
+    fixture.mount(&[]);
+    std::fs::rename(fixture.at("file"), fixture.at("renamed")).unwrap();
+    fixture.wait_until_protected();
+    fixture.unmount();
     disk.rot(&bytes[1 << 20..(1 << 20) + 65_536]);
-    ground.mount(&[]);
-    assert!(std::fs::read(ground.at("renamed")).unwrap() == bytes);
-    ground.unmount();
+    fixture.mount(&[]);
+    assert!(std::fs::read(fixture.at("renamed")).unwrap() == bytes);
+    fixture.unmount();
 }

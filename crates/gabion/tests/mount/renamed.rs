@@ -3,9 +3,9 @@
 //! Redundancy lies under the name that a file had when it was protected, until the file has rested and a worker has moved it. Readers looked for it by the
 //! present name alone: a file that had just been renamed was read unverified.
 
-use crate::ground::{Ground, can_mount};
+use crate::fixture::{Fixture, can_mount};
 use crate::rot::rot;
-use crate::seed::Seed;
+use crate::test_rng::TestRng;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::fs::{self, File};
 use std::io::Read;
@@ -13,20 +13,20 @@ use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Files as long as each other and of one time, as an archive that was unpacked has them. One of them rots after it was protected.
-fn protected() -> (Ground, Vec<u8>) {
-    let ground = Ground::new();
-    fs::create_dir(ground.source("d")).unwrap();
+fn protected() -> (Fixture, Vec<u8>) {
+    let fixture = Fixture::new();
+    fs::create_dir(fixture.source("d")).unwrap();
     for (number, name) in ["d/a", "d/b"].iter().enumerate() {
-        fs::write(ground.source(name), Seed(number as u64).bytes(30_000)).unwrap();
-        let file = File::options().write(true).open(ground.source(name)).unwrap();
+        fs::write(fixture.source(name), TestRng(number as u64).bytes(30_000)).unwrap();
+        let file = File::options().write(true).open(fixture.source(name)).unwrap();
         file.set_modified(UNIX_EPOCH + Duration::from_secs(1_600_000_000)).unwrap();
     }
-    ground.expect(0, &["protect", "source", "--policy", "policy.toml", "-q"]);
-    rot(&ground, "d/a", 12_345);
+    fixture.expect(0, &["protect", "source", "--policy", "policy.toml", "-q"]);
+    rot(&fixture, "d/a", 12_345);
     // From now on no worker moves redundancy.
     let policy = "[default]\ncode = \"4+2\"\nblock = \"4KiB\"\nquiet = \"1h\"\n";
-    fs::write(ground.path().join("policy.toml"), policy).unwrap();
-    (ground, Seed(0).bytes(30_000))
+    fs::write(fixture.path().join("policy.toml"), policy).unwrap();
+    (fixture, TestRng(0).bytes(30_000))
 }
 
 fn exchange(one: &Path, other: &Path) {
@@ -70,7 +70,7 @@ const RENAMINGS: [(&str, Renaming); 8] = [
     }),
     ("a new name, the old one taken", |d| {
         fs::rename(d.join("d/a"), d.join("d/z")).unwrap();
-        fs::write(d.join("d/a"), Seed(9).bytes(30_000)).unwrap();
+        fs::write(d.join("d/a"), TestRng(9).bytes(30_000)).unwrap();
         "d/z"
     }),
 ];
@@ -81,19 +81,22 @@ fn renamed_files_are_verified_before_their_redundancy_has_moved() {
         return;
     }
     for (what, renaming) in RENAMINGS {
-        let (mut ground, content) = protected();
-        ground.mount(&[]);
-        let name = renaming(&ground.at(""));
-        assert!(fs::read(ground.at(name)).unwrap() == content, "{what}");
-        assert!(fs::read(ground.source(name)).unwrap() != content, "{what}: it was repaired");
+        let (mut fixture, content) = protected();
+        fixture.mount(&[]);
+        let name = renaming(&fixture.at(""));
+        assert!(fs::read(fixture.at(name)).unwrap() == content, "{what}");
+        assert!(fs::read(fixture.source(name)).unwrap() != content, "{what}: it was repaired");
         if what.starts_with("two names") {
-            assert!(fs::read(ground.at("d/a")).unwrap() == Seed(1).bytes(30_000), "{what}: the other file");
+            assert!(
+                fs::read(fixture.at("d/a")).unwrap() == TestRng(1).bytes(30_000),
+                "{what}: the other file"
+            );
         }
         // The next process knows nothing of renames, and finds the redundancy as well.
-        ground.unmount();
-        ground.mount(&[]);
-        assert!(fs::read(ground.at(name)).unwrap() == content, "{what}, mounted again");
-        ground.unmount();
+        fixture.unmount();
+        fixture.mount(&[]);
+        assert!(fs::read(fixture.at(name)).unwrap() == content, "{what}, mounted again");
+        fixture.unmount();
     }
 }
 
@@ -104,11 +107,11 @@ fn files_renamed_in_the_source_are_verified() {
         return;
     }
     for (what, renaming) in RENAMINGS {
-        let (mut ground, content) = protected();
-        ground.mount(&[]);
-        let name = renaming(&ground.source(""));
-        assert!(fs::read(ground.at(name)).unwrap() == content, "{what}");
-        ground.unmount();
+        let (mut fixture, content) = protected();
+        fixture.mount(&[]);
+        let name = renaming(&fixture.source(""));
+        assert!(fs::read(fixture.at(name)).unwrap() == content, "{what}");
+        fixture.unmount();
     }
 }
 
@@ -124,15 +127,15 @@ fn handles_are_verified_after_a_rename() {
     });
     for (what, renaming) in RENAMINGS.into_iter().chain([removed]) {
         for directly in [false, true] {
-            let (mut ground, content) = protected();
-            ground.mount(&[]);
-            let mut file = File::open(ground.at("d/a")).unwrap();
-            renaming(&if directly { ground.source("") } else { ground.at("") });
+            let (mut fixture, content) = protected();
+            fixture.mount(&[]);
+            let mut file = File::open(fixture.at("d/a")).unwrap();
+            renaming(&if directly { fixture.source("") } else { fixture.at("") });
             let mut read = Vec::new();
             file.read_to_end(&mut read).unwrap();
             assert!(read == content, "{what}, directly: {directly}");
             drop(file);
-            ground.unmount();
+            fixture.unmount();
         }
     }
 }
@@ -143,16 +146,16 @@ fn files_under_names_of_others_are_read_as_they_are() {
     if !can_mount("reads of files under names of others") {
         return;
     }
-    let (mut ground, _) = protected();
-    ground.mount(&[]);
-    fs::rename(ground.at("d/a"), ground.at("d/z")).unwrap();
-    let another = Seed(9).bytes(30_000);
-    fs::write(ground.at("d/a"), &another).unwrap();
-    fs::write(ground.at("d/new"), &another).unwrap();
+    let (mut fixture, _) = protected();
+    fixture.mount(&[]);
+    fs::rename(fixture.at("d/a"), fixture.at("d/z")).unwrap();
+    let another = TestRng(9).bytes(30_000);
+    fs::write(fixture.at("d/a"), &another).unwrap();
+    fs::write(fixture.at("d/new"), &another).unwrap();
     for name in ["d/a", "d/new"] {
-        let file = File::options().write(true).open(ground.at(name)).unwrap();
+        let file = File::options().write(true).open(fixture.at(name)).unwrap();
         file.set_modified(UNIX_EPOCH + Duration::from_secs(1_600_000_000)).unwrap();
-        assert!(fs::read(ground.at(name)).unwrap() == another, "{name}");
+        assert!(fs::read(fixture.at(name)).unwrap() == another, "{name}");
     }
-    ground.unmount();
+    fixture.unmount();
 }

@@ -1,7 +1,7 @@
 //! Targets that refuse the process which has the pool mounted.
 
-use super::ground::{Ground, Stopping, can_mount};
-use crate::seed::Seed;
+use super::fixture::{Fixture, Stopping, can_mount};
+use crate::test_rng::TestRng;
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -31,44 +31,44 @@ fn mounted_pool_lives_with_targets_that_refuse_it() {
     if !can_mount("rights") {
         return;
     }
-    let mut ground = Ground::new();
-    if !is_bound(ground.path()) {
+    let mut fixture = Fixture::new();
+    if !is_bound(fixture.path()) {
         return gabion_testkit::skip!("rights: no setpriv that takes rights away");
     }
     let targets: Vec<String> = (1..=8).map(|number| format!("t{number}")).collect();
     let create =
         ["pool", "create", "tank", "--pools", "pools", "--stripe", "4", "--block", "4KiB", "--targets"];
     let create: Vec<&str> = create.into_iter().chain(targets.iter().map(String::as_str)).collect();
-    ground.expect(0, &create);
-    fs::write(ground.path().join("policy.toml"), "[default]\ncode = \"4+2\"\nquiet = \"0s\"\n").unwrap();
+    fixture.expect(0, &create);
+    fs::write(fixture.path().join("policy.toml"), "[default]\ncode = \"4+2\"\nquiet = \"0s\"\n").unwrap();
     let mut mount = bound();
-    mount.arg(env!("CARGO_BIN_EXE_gabion")).current_dir(ground.path());
+    mount.arg(env!("CARGO_BIN_EXE_gabion")).current_dir(fixture.path());
     mount.args(["mount", "t1", "mount", "--policy", "policy.toml"]);
-    ground.mount_by(mount);
+    fixture.mount_by(mount);
     let (files, stop) = (RwLock::new(BTreeMap::new()), AtomicBool::new(false));
-    let mut chance = Seed(61);
+    let mut chance = TestRng(61);
     let mut write = |stage: usize| {
         for number in 0..8 {
             let (name, content) = (format!("file {stage} {number}"), chance.bytes(number * 9001));
             // Who finds that a target is closed may be told; the next one finds another target.
             let written =
-                fs::write(ground.at(&name), &content).or_else(|_| fs::write(ground.at(&name), &content));
+                fs::write(fixture.at(&name), &content).or_else(|_| fs::write(fixture.at(&name), &content));
             written.unwrap_or_else(|error| panic!("{name}: {error}"));
             files.write().unwrap().insert(name, content);
         }
         // What is written from now on may miss a target more.
-        ground.wait_until("t1");
+        fixture.wait_until("t1");
     };
     write(0);
     let read = || {
         fs::write("/proc/sys/vm/drop_caches", "1").unwrap();
         for (name, content) in files.read().unwrap().iter() {
-            let found = fs::read(ground.at(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let found = fs::read(fixture.at(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert!(found == *content, "{name}");
         }
     };
     let permit = |target: &str, mode: u32| {
-        fs::set_permissions(ground.path().join(target), Permissions::from_mode(mode)).unwrap();
+        fs::set_permissions(fixture.path().join(target), Permissions::from_mode(mode)).unwrap();
     };
     std::thread::scope(|scope| {
         let stopping = Stopping(&stop);
@@ -86,11 +86,11 @@ fn mounted_pool_lives_with_targets_that_refuse_it() {
     });
     read();
     let content = files.into_inner().unwrap();
-    ground.unmount();
-    fs::set_permissions(ground.path().join("t7"), Permissions::from_mode(0o755)).unwrap();
-    ground.mount_source("t1", &[]);
+    fixture.unmount();
+    fs::set_permissions(fixture.path().join("t7"), Permissions::from_mode(0o755)).unwrap();
+    fixture.mount_source("t1", &[]);
     for (name, content) in &content {
-        assert!(fs::read(ground.at(name)).unwrap() == *content, "{name}, all targets are open again");
+        assert!(fs::read(fixture.at(name)).unwrap() == *content, "{name}, all targets are open again");
     }
-    ground.unmount();
+    fixture.unmount();
 }

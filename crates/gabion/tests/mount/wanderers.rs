@@ -1,8 +1,7 @@
-//! Files of a pool that get other names again and again while targets are gone: their redundancy, which is all that is left of some columns, is
-//! found wherever they are.
+//! Files of a pool that are renamed repeatedly while targets are gone: their redundancy is found under any name.
 
-use super::ground::{Ground, can_mount};
-use crate::seed::Seed;
+use super::fixture::{Fixture, can_mount};
+use crate::test_rng::TestRng;
 use gabion_vault::world::Stopwatch;
 use std::time::Duration;
 
@@ -11,12 +10,12 @@ const FILES: usize = 24;
 const LEFT: [&str; 5] = ["t1", "t2", "t3", "t5", "t6"];
 
 /// Whether the pool has redundancy of the file at `path`: by its identity, which its stub on any target says.
-fn has_redundancy(ground: &Ground, path: &str) -> bool {
+fn has_redundancy(fixture: &Fixture, path: &str) -> bool {
     let stub =
-        |target: &&str| std::fs::read_to_string(ground.path().join(target).join("tree").join(path)).ok();
+        |target: &&str| std::fs::read_to_string(fixture.path().join(target).join("tree").join(path)).ok();
     let Some(stub) = LEFT.iter().find_map(stub) else { return false };
     let Some(id) = stub.lines().find_map(|line| line.strip_prefix("id = ")) else { return false };
-    let place = |target: &&str| ground.path().join(target).join("parity").join(&id[..2]).join(id);
+    let place = |target: &&str| fixture.path().join(target).join("parity").join(&id[..2]).join(id);
     LEFT.iter().any(|target| place(target).exists())
 }
 
@@ -25,9 +24,9 @@ fn name(directory: &str, number: usize) -> String {
 }
 
 /// Waits until the redundancy of all files is in one directory; looks meanwhile.
-fn wait_for_redundancy(ground: &Ground, at: &str, mut look: impl FnMut()) {
+fn wait_for_redundancy(fixture: &Fixture, at: &str, mut look: impl FnMut()) {
     let started = Stopwatch::start();
-    while !(0..FILES).all(|number| has_redundancy(ground, &name(at, number))) {
+    while !(0..FILES).all(|number| has_redundancy(fixture, &name(at, number))) {
         assert!(started.elapsed() < gabion_testkit::PATIENCE, "redundancy does not follow its files to {at}");
         look();
         std::thread::sleep(Duration::from_millis(50));
@@ -36,43 +35,43 @@ fn wait_for_redundancy(ground: &Ground, at: &str, mut look: impl FnMut()) {
 
 /// A directory is renamed while two targets are gone; `before` its files leave it, and `after`, something happens. They can be read all the time, until their
 /// redundancy has followed them.
-fn wander(before: impl FnOnce(&Ground), after: impl FnOnce(&Ground)) {
-    let mut ground = Ground::new();
+fn wander(before: impl FnOnce(&Fixture), after: impl FnOnce(&Fixture)) {
+    let mut fixture = Fixture::new();
     let create = ["pool", "create", "tank", "--pools", "pools", "--stripe", "2", "--redundancy", "2"];
     let targets = ["--block", "4KiB", "--targets", "t1", "t2", "t3", "t4", "t5", "t6", "t7"];
-    ground.expect(0, &[&create[..], &targets].concat());
+    fixture.expect(0, &[&create[..], &targets].concat());
     let policy = "[default]\ncode = \"2+2\"\nquiet = \"0s\"\n[guard]\nat_least = 1000000\n";
-    std::fs::write(ground.path().join("policy.toml"), policy).unwrap();
-    ground.mount_source("t1", &[]);
+    std::fs::write(fixture.path().join("policy.toml"), policy).unwrap();
+    fixture.mount_source("t1", &[]);
     for directory in ["old", "far"] {
-        std::fs::create_dir(ground.at(directory)).unwrap();
+        std::fs::create_dir(fixture.at(directory)).unwrap();
     }
-    let contents: Vec<Vec<u8>> = (1..=FILES).map(|number| Seed(number as u64).bytes(20_000)).collect();
+    let contents: Vec<Vec<u8>> = (1..=FILES).map(|number| TestRng(number as u64).bytes(20_000)).collect();
     for (number, content) in contents.iter().enumerate() {
-        std::fs::write(ground.at(&name("old", number)), content).unwrap();
+        std::fs::write(fixture.at(&name("old", number)), content).unwrap();
     }
-    ground.wait_until("t1");
+    fixture.wait_until("t1");
     for lost in ["t4", "t7"] {
-        std::fs::rename(ground.path().join(lost), ground.path().join(format!("{lost} away"))).unwrap();
+        std::fs::rename(fixture.path().join(lost), fixture.path().join(format!("{lost} away"))).unwrap();
     }
-    std::fs::rename(ground.at("old"), ground.at("new")).unwrap();
-    before(&ground);
+    std::fs::rename(fixture.at("old"), fixture.at("new")).unwrap();
+    before(&fixture);
     for number in 0..FILES {
-        std::fs::rename(ground.at(&name("new", number)), ground.at(&name("far", number))).unwrap();
+        std::fs::rename(fixture.at(&name("new", number)), fixture.at(&name("far", number))).unwrap();
     }
-    after(&ground);
+    after(&fixture);
     let read_all = || {
         std::fs::write("/proc/sys/vm/drop_caches", "1").unwrap();
         for (number, content) in contents.iter().enumerate() {
-            let found = std::fs::read(ground.at(&name("far", number)));
+            let found = std::fs::read(fixture.at(&name("far", number)));
             let found = found.unwrap_or_else(|error| panic!("file {number}: {error}"));
             assert!(found == *content, "file {number}");
         }
     };
-    wait_for_redundancy(&ground, "far", read_all);
+    wait_for_redundancy(&fixture, "far", read_all);
     // Older redundancy may be left behind at names in between; nothing reads it.
     read_all();
-    ground.unmount();
+    fixture.unmount();
 }
 
 /// Scans of the old and the new directory found the files at neither place, and called them deleted.
@@ -87,7 +86,7 @@ fn mounted_files_that_leave_a_renamed_directory_keep_their_redundancy() {
 #[test]
 fn mounted_files_that_left_a_directory_which_is_removed_keep_their_redundancy() {
     if can_mount("files that left a removed directory") {
-        wander(|_| {}, |ground| std::fs::remove_dir(ground.at("new")).unwrap());
+        wander(|_| {}, |fixture| std::fs::remove_dir(fixture.at("new")).unwrap());
     }
 }
 
@@ -96,6 +95,6 @@ fn mounted_files_that_left_a_directory_which_is_removed_keep_their_redundancy() 
 #[test]
 fn mounted_files_that_move_on_before_they_are_protected_keep_their_redundancy() {
     if can_mount("files that move on") {
-        wander(|ground| wait_for_redundancy(ground, "new", || {}), |_| {});
+        wander(|fixture| wait_for_redundancy(fixture, "new", || {}), |_| {});
     }
 }

@@ -1,7 +1,7 @@
-//! Write-once files of a mounted directory: what programs do to them through the mount has the results that a watch has.
+//! Write-once files of a mounted directory: changes through the mount have the same results as under a watch.
 
-use crate::ground::{Ground, can_mount};
-use crate::seed::Seed;
+use crate::fixture::{Fixture, can_mount};
+use crate::test_rng::TestRng;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::{Value, json};
 use std::fs::{self, File};
@@ -13,17 +13,17 @@ use std::time::{Duration, UNIX_EPOCH};
 
 const FILES: [&str; 9] = ["over", "cut", "grown", "gone", "under", "left", "right", "old", "stays"];
 
-fn protected(guard: &str) -> Ground {
-    let ground = Ground::new();
+fn protected(guard: &str) -> Fixture {
+    let fixture = Fixture::new();
     let policy = "[default]\ncode = \"4+4\"\nblock = \"4KiB\"\nquiet = \"0s\"\nwrite_once = true\n";
-    fs::write(ground.path().join("policy.toml"), format!("{policy}{guard}")).unwrap();
+    fs::write(fixture.path().join("policy.toml"), format!("{policy}{guard}")).unwrap();
     for (number, name) in FILES.iter().enumerate() {
-        fs::write(ground.source(name), Seed(number as u64).bytes(20_000 + number)).unwrap();
-        let file = File::options().write(true).open(ground.source(name)).unwrap();
+        fs::write(fixture.source(name), TestRng(number as u64).bytes(20_000 + number)).unwrap();
+        let file = File::options().write(true).open(fixture.source(name)).unwrap();
         file.set_modified(UNIX_EPOCH + Duration::from_secs(1_600_000_000)).unwrap();
     }
-    ground.expect(0, &["protect", "source", "--policy", "policy.toml", "-q"]);
-    ground
+    fixture.expect(0, &["protect", "source", "--policy", "policy.toml", "-q"]);
+    fixture
 }
 
 /// What programs do to files below a path.
@@ -40,7 +40,7 @@ fn change(at: impl Fn(&str) -> PathBuf) {
 }
 
 /// Waits until all changes were seen to, and gives the files that changed against the policy.
-fn settled(ground: &Ground, count: usize) -> Value {
+fn settled(fixture: &Fixture, count: usize) -> Value {
     let is_settled = |status: &Value| {
         let changes = status["changes"].as_object().unwrap();
         status["pending"]["files"] == 0
@@ -48,25 +48,25 @@ fn settled(ground: &Ground, count: usize) -> Value {
             && status["damaged"].as_array().is_some_and(|damaged| damaged.len() == count)
             && changes.values().all(|change| change["files"] == 0)
     };
-    gabion_testkit::until("all changes are seen to", || is_settled(&ground.status()));
-    ground.status()["write_once_changed"].clone()
+    gabion_testkit::until("all changes are seen to", || is_settled(&fixture.status()));
+    fixture.status()["write_once_changed"].clone()
 }
 
-fn redundancy(ground: &Ground, name: &str) -> Option<Vec<u8>> {
-    fs::read(ground.source(".gabion/redundancy").join(name)).ok()
+fn redundancy(fixture: &Fixture, name: &str) -> Option<Vec<u8>> {
+    fs::read(fixture.source(".gabion/redundancy").join(name)).ok()
 }
 
 /// What a watch of the source, or a mount of it, has made of the changes.
-fn assert_kept(ground: &Ground, before: &[Option<Vec<u8>>], changed: &[&str]) {
-    assert_eq!(settled(ground, changed.len()), json!(changed));
+fn assert_kept(fixture: &Fixture, before: &[Option<Vec<u8>>], changed: &[&str]) {
+    assert_eq!(settled(fixture, changed.len()), json!(changed));
     for (name, before) in FILES.iter().zip(before).filter(|(name, _)| changed.contains(name)) {
-        assert!(redundancy(ground, name) == *before, "{name} has other redundancy");
+        assert!(redundancy(fixture, name) == *before, "{name} has other redundancy");
     }
     // A new name is no other content, and neither is a file that was removed.
     let old = before[FILES.iter().position(|name| *name == "old").unwrap()].as_ref().unwrap();
-    let new = redundancy(ground, "new");
+    let new = redundancy(fixture, "new");
     assert_eq!(new.map(|new| new.len()), Some(old.len()));
-    assert_eq!((redundancy(ground, "old"), redundancy(ground, "gone")), (None, None));
+    assert_eq!((redundancy(fixture, "old"), redundancy(fixture, "gone")), (None, None));
 }
 
 const CHANGED: [&str; 6] = ["cut", "grown", "left", "over", "right", "under"];
@@ -76,24 +76,24 @@ fn write_once_files_changed_through_a_mount_keep_their_redundancy() {
     if !can_mount("write-once files") {
         return;
     }
-    let mut ground = protected("");
-    let before = FILES.map(|name| redundancy(&ground, name));
-    ground.mount(&[]);
-    change(|name| ground.at(name));
-    assert_kept(&ground, &before, &CHANGED);
+    let mut fixture = protected("");
+    let before = FILES.map(|name| redundancy(&fixture, name));
+    fixture.mount(&[]);
+    change(|name| fixture.at(name));
+    assert_kept(&fixture, &before, &CHANGED);
     // Programs read what is there.
-    assert_eq!(fs::read(ground.at("under")).unwrap(), b"another content");
+    assert_eq!(fs::read(fixture.at("under")).unwrap(), b"another content");
     // The mount protects what a person accepts, and nothing else.
-    ground.expect(0, &["approve", "source/over"]);
-    assert_kept(&ground, &before, &["cut", "grown", "left", "right", "under"]);
-    assert!(redundancy(&ground, "over") != before[0]);
-    ground.unmount();
-    ground.expect(0, &["repair", "source", "--revert-changes", "--yes", "-q"]);
+    fixture.expect(0, &["approve", "source/over"]);
+    assert_kept(&fixture, &before, &["cut", "grown", "left", "right", "under"]);
+    assert!(redundancy(&fixture, "over") != before[0]);
+    fixture.unmount();
+    fixture.expect(0, &["repair", "source", "--revert-changes", "--yes", "-q"]);
     for (number, name) in
         FILES.iter().enumerate().filter(|(_, name)| CHANGED.contains(name) && **name != "over")
     {
         assert!(
-            fs::read(ground.source(name)).unwrap() == Seed(number as u64).bytes(20_000 + number),
+            fs::read(fixture.source(name)).unwrap() == TestRng(number as u64).bytes(20_000 + number),
             "{name}"
         );
     }
@@ -102,15 +102,15 @@ fn write_once_files_changed_through_a_mount_keep_their_redundancy() {
 /// The reference that mounts are compared with.
 #[test]
 fn write_once_files_changed_under_a_watch_keep_their_redundancy() {
-    let ground = protected("");
-    let before = FILES.map(|name| redundancy(&ground, name));
-    let mut command = ground.command(&["watch", "source"]);
+    let fixture = protected("");
+    let before = FILES.map(|name| redundancy(&fixture, name));
+    let mut command = fixture.command(&["watch", "source"]);
     let mut watch = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut output = BufReader::new(watch.stdout.take().unwrap());
     output.read_line(&mut String::new()).unwrap();
     std::thread::spawn(move || output.lines().map_while(Result::ok).for_each(drop));
-    change(|name| ground.source(name));
-    assert_kept(&ground, &before, &CHANGED);
+    change(|name| fixture.source(name));
+    assert_kept(&fixture, &before, &CHANGED);
     watch.kill().unwrap();
     watch.wait().unwrap();
 }
@@ -121,16 +121,16 @@ fn removals_of_write_once_files_through_a_mount_are_held_by_the_guard() {
     if !can_mount("removals of write-once files") {
         return;
     }
-    let mut ground = protected("[guard]\nremoved = \"25%\"\nat_least = 1\n");
-    let before = FILES.map(|name| redundancy(&ground, name));
-    ground.mount(&[]);
+    let mut fixture = protected("[guard]\nremoved = \"25%\"\nat_least = 1\n");
+    let before = FILES.map(|name| redundancy(&fixture, name));
+    fixture.mount(&[]);
     for name in &FILES[..5] {
-        fs::remove_file(ground.at(name)).unwrap();
+        fs::remove_file(fixture.at(name)).unwrap();
     }
-    gabion_testkit::until("the removals are held", || ground.printed().contains("HELD"));
+    gabion_testkit::until("the removals are held", || fixture.printed().contains("HELD"));
     // The first ones may have been carried out before the others were made, as far as the bound allows.
     let gone =
-        before.iter().zip(FILES).filter(|(before, name)| redundancy(&ground, name) != **before).count();
+        before.iter().zip(FILES).filter(|(before, name)| redundancy(&fixture, name) != **before).count();
     assert!(gone <= FILES.len() / 4, "{gone} files lost their redundancy");
-    ground.unmount();
+    fixture.unmount();
 }

@@ -1,6 +1,6 @@
-//! Disks whose power can be cut.
+//! Disk images whose power can be cut.
 
-use crate::ground::Ground;
+use crate::fixture::Fixture;
 use gabion_testkit::until;
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ const OPTIONS: &str = "loop,commit=3600,noatime";
 
 /// Disks d1, d2, … in a directory: images with ext4 on them, mounted. Unmounted when dropped.
 pub(crate) struct Disks {
-    ground: Ground,
+    fixture: Fixture,
     count: usize,
 }
 
@@ -29,8 +29,8 @@ fn run(command: &mut Command) -> Result<(), String> {
 
 impl Disks {
     /// Nothing, and a skip of `test`, where loop devices are not to be had.
-    pub(crate) fn make(test: &str, ground: &Ground, count: usize) -> Option<Disks> {
-        let disks = Disks { ground: ground.clone(), count };
+    pub(crate) fn make(test: &str, fixture: &Fixture, count: usize) -> Option<Disks> {
+        let disks = Disks { fixture: fixture.clone(), count };
         match (1..=count).try_for_each(|number| disks.format(number)) {
             Ok(()) => Some(disks),
             Err(why) => {
@@ -52,11 +52,11 @@ impl Disks {
     }
 
     fn image(&self, number: usize) -> PathBuf {
-        self.ground.path(&format!("image{number}"))
+        self.fixture.path(&format!("image{number}"))
     }
 
     pub(crate) fn point(&self, number: usize) -> PathBuf {
-        self.ground.path(&format!("d{number}"))
+        self.fixture.path(&format!("d{number}"))
     }
 
     pub(crate) fn mount(&self, number: usize) -> Result<(), String> {
@@ -100,8 +100,8 @@ impl Drop for Disks {
 /// These tests can fail: what was not synced is gone after a cut, and what was synced is there.
 #[test]
 fn a_cut_takes_what_was_not_synced() {
-    let ground = Ground::new();
-    let Some(disks) = Disks::make("a_cut_takes_what_was_not_synced", &ground, 1) else { return };
+    let fixture = Fixture::new();
+    let Some(disks) = Disks::make("a_cut_takes_what_was_not_synced", &fixture, 1) else { return };
     let at = |name: &str| disks.point(1).join(name);
     fs::write(at("synced"), b"synced").unwrap();
     fs::File::open(at("synced")).unwrap().sync_all().unwrap();

@@ -1,4 +1,4 @@
-//! Power cuts: what a command or a mount acknowledged is there afterwards.
+//! Power cuts: work that a command or mount acknowledged is durable.
 //!
 //! Disks are images with ext4 on loop devices. A cut is the file system's own emergency stop (`FS_IOC_SHUTDOWN` without a flush of the journal): nothing
 //! that was not synced reaches the image any more, as if the machine had lost its power. Then the disk is mounted again, which replays the journal.
@@ -8,8 +8,8 @@
 
 mod disks;
 #[allow(dead_code, reason = "the suite that kills commands uses all of it")]
-#[path = "../crash/ground.rs"]
-mod ground;
+#[path = "../crash/fixture.rs"]
+mod fixture;
 mod mounted;
 mod plain;
 mod pool;

@@ -1,7 +1,7 @@
 //! Programs that sync through a mount.
 
 use crate::disks::Disks;
-use crate::ground::{Files, Ground, PROGRAM, assert_same, bytes, files_below};
+use crate::fixture::{Files, Fixture, PROGRAM, assert_same, bytes, files_below};
 use crate::pool::Tank;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -22,19 +22,19 @@ fn can_mount(test: &str) -> bool {
 
 /// A mount that is served by a process; the end of the test ends it.
 struct Mount {
-    ground: Ground,
+    fixture: Fixture,
     child: Child,
 }
 
 impl Mount {
-    fn start(ground: &Ground, args: &[&str]) -> Mount {
-        fs::create_dir_all(ground.path("mount")).unwrap();
-        let mut command = ground.with(Command::new(PROGRAM), args);
+    fn start(fixture: &Fixture, args: &[&str]) -> Mount {
+        fs::create_dir_all(fixture.path("mount")).unwrap();
+        let mut command = fixture.with(Command::new(PROGRAM), args);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.starts_with("mounted "), "{line}");
-        Mount { ground: ground.clone(), child }
+        Mount { fixture: fixture.clone(), child }
     }
 }
 
@@ -44,7 +44,7 @@ impl Drop for Mount {
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ =
-            Command::new("umount").arg("-l").arg(self.ground.path("mount")).stderr(Stdio::null()).status();
+            Command::new("umount").arg("-l").arg(self.fixture.path("mount")).stderr(Stdio::null()).status();
     }
 }
 
@@ -103,24 +103,24 @@ fn synced_files_of_a_mounted_directory_survive_a_power_cut() {
         return;
     }
     for last in 0..STEPS {
-        let ground = Ground::new();
-        let Some(disks) = Disks::make(test, &ground, 1) else { return };
+        let fixture = Fixture::new();
+        let Some(disks) = Disks::make(test, &fixture, 1) else { return };
         let policy =
             "[default]\ncode = \"4+2\"\nblock = \"4KiB\"\nquiet = \"0s\"\n[guard]\nat_least = 100000\n";
-        fs::write(ground.path("policy.toml"), policy).unwrap();
+        fs::write(fixture.path("policy.toml"), policy).unwrap();
         fs::write(disks.point(1).join("old"), bytes(9000, 50)).unwrap();
-        ground.expect("at first", &["protect", "d1", "--policy", "policy.toml"]);
+        fixture.expect("at first", &["protect", "d1", "--policy", "policy.toml"]);
         assert!(Command::new("sync").arg("-f").arg(disks.point(1)).status().unwrap().success());
         let mut files = Files::from([("old".to_owned(), bytes(9000, 50))]);
-        let mount = Mount::start(&ground, &["mount", "d1", "mount"]);
-        work(&ground.path("mount"), last, &mut files);
+        let mount = Mount::start(&fixture, &["mount", "d1", "mount"]);
+        work(&fixture.path("mount"), last, &mut files);
         disks.cut();
         drop(mount);
         disks.mount_again();
         let told = format!("power was cut after step {last}");
         assert_same(&told, &acknowledged(files_below(&disks.point(1))), &files);
         for args in [&["protect", "d1"][..], &["scrub", "d1"], &["status", "d1"]] {
-            ground.expect(&told, args);
+            fixture.expect(&told, args);
         }
         assert_same(&told, &acknowledged(files_below(&disks.point(1))), &files);
     }
@@ -135,12 +135,12 @@ fn synced_files_of_a_mounted_pool_survive_a_power_cut() {
     }
     for last in 0..STEPS {
         let Some(mut tank) = Tank::new(test) else { return };
-        fs::write(tank.ground.path("source"), bytes(9000, 50)).unwrap();
+        fs::write(tank.fixture.path("source"), bytes(9000, 50)).unwrap();
         tank.expect("at first", &["pool", "put", "tank", "source", "old"]);
         tank.expect("at first", &["protect", "tank", "--policy", "policy.toml"]);
         let mut files = Files::from([("old".to_owned(), bytes(9000, 50))]);
-        let mount = Mount::start(&tank.ground, &["mount", "tank", "mount", "--pools", "names"]);
-        work(&tank.ground.path("mount"), last, &mut files);
+        let mount = Mount::start(&tank.fixture, &["mount", "tank", "mount", "--pools", "names"]);
+        work(&tank.fixture.path("mount"), last, &mut files);
         tank.disks.cut();
         drop(mount);
         tank.disks.mount_again();

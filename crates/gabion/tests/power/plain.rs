@@ -1,7 +1,7 @@
-//! Directories: redundancy that `protect` acknowledged, and files that `repair` brought back.
+//! Directories after a power cut: redundancy that `protect` and files that `repair` reported are durable.
 
 use crate::disks::Disks;
-use crate::ground::{Files, Ground, assert_same, bytes, files_below, rot};
+use crate::fixture::{Files, Fixture, assert_same, bytes, files_below, rot};
 use gabion_testkit::kill::can_kill;
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ const POLICY: &str = "[default]\ncode = \"4+2\"\nblock = \"4KiB\"\n\n[guard]\nat
 /// A directory on a disk of its own, and its repository in it or on another disk.
 struct Vault {
     disks: Disks,
-    ground: Ground,
+    fixture: Fixture,
     files: Files,
 }
 
@@ -22,16 +22,16 @@ fn sync(path: &Path) {
 
 impl Vault {
     fn new(test: &str, elsewhere: bool) -> Option<Vault> {
-        let ground = Ground::new();
-        let disks = Disks::make(test, &ground, 2)?;
-        fs::write(ground.path("policy.toml"), POLICY).unwrap();
-        let mut vault = Vault { disks, ground, files: Files::new() };
+        let fixture = Fixture::new();
+        let disks = Disks::make(test, &fixture, 2)?;
+        fs::write(fixture.path("policy.toml"), POLICY).unwrap();
+        let mut vault = Vault { disks, fixture, files: Files::new() };
         for (number, name) in ["quiet", "changed", "removed0", "moved0"].into_iter().enumerate() {
             vault.write(name, &bytes(30_000, number as u64));
         }
         let repository = ["--repository", "d2/repository"];
         let args = ["protect", "d1", "--policy", "policy.toml"];
-        vault.ground.expect("at first", &[&args[..], if elsewhere { &repository } else { &[] }].concat());
+        vault.fixture.expect("at first", &[&args[..], if elsewhere { &repository } else { &[] }].concat());
         sync(&vault.disks.point(1));
         Some(vault)
     }
@@ -61,7 +61,7 @@ impl Vault {
     fn converge(&self, told: &str) {
         assert_same(told, &self.found(), &self.files);
         for args in [&["protect", "d1"][..], &["scrub", "d1"], &["status", "d1"]] {
-            self.ground.expect(told, args);
+            self.fixture.expect(told, args);
         }
         assert_same(told, &self.found(), &self.files);
     }
@@ -71,7 +71,7 @@ impl Vault {
         for name in self.files.keys() {
             rot(&self.disks.point(1).join(name), 100, 300);
         }
-        self.ground.expect(told, &["repair", "d1", "--yes"]);
+        self.fixture.expect(told, &["repair", "d1", "--yes"]);
         assert_same(told, &self.found(), &self.files);
     }
 }
@@ -82,13 +82,13 @@ fn protect(test: &str, elsewhere: bool) {
         return;
     }
     let Some(mut vault) = Vault::new(test, elsewhere) else { return };
-    let runner = vault.ground.clone();
+    let runner = vault.fixture.clone();
     runner.kill_everywhere(test, 4, &["protect", "d1"], &mut vault, Vault::change, |vault, round, told| {
         vault.disks.cut_and_mount_again();
         let told = format!("{told}, power was cut");
         if round == 0 {
             // It was acknowledged: nothing is left to do, and redundancy is worth something.
-            let protected = vault.ground.json(&told, &["protect", "d1"]);
+            let protected = vault.fixture.json(&told, &["protect", "d1"]);
             assert_eq!(protected["encoded"], 0, "{told}: {protected}");
             vault.damage_and_repair(&told);
             vault.disks.cut_and_mount_again();
@@ -116,7 +116,7 @@ fn repaired_files_survive_a_power_cut() {
         return;
     }
     let Some(mut vault) = Vault::new(test, false) else { return };
-    let runner = vault.ground.clone();
+    let runner = vault.fixture.clone();
     let args = ["repair", "d1", "--yes"];
     runner.kill_everywhere(
         test,
@@ -133,7 +133,7 @@ fn repaired_files_survive_a_power_cut() {
             vault.disks.cut_and_mount_again();
             let told = format!("{told}, power was cut");
             if round > 0 {
-                vault.ground.expect(&told, &args);
+                vault.fixture.expect(&told, &args);
             }
             assert_same(&told, &vault.found(), &vault.files);
             vault.converge(&told);

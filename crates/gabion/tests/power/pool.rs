@@ -1,7 +1,7 @@
-//! Pools: every command that ended with exit code 0 has done its work for good.
+//! Pools after a power cut: the work of each command that exited with 0 is durable.
 
 use crate::disks::Disks;
-use crate::ground::{Files, Ground, PROGRAM, assert_same, bytes, files_below};
+use crate::fixture::{Files, Fixture, PROGRAM, assert_same, bytes, files_below};
 use gabion_testkit::kill::can_kill;
 use std::fs;
 use std::process::Command;
@@ -11,22 +11,22 @@ const DISKS: usize = 4;
 /// A pool over four disks, 2+1.
 pub(crate) struct Tank {
     pub(crate) disks: Disks,
-    pub(crate) ground: Ground,
+    pub(crate) fixture: Fixture,
     pub(crate) files: Files,
 }
 
 impl Tank {
     pub(crate) fn new(test: &str) -> Option<Tank> {
-        let ground = Ground::new();
-        let disks = Disks::make(test, &ground, DISKS)?;
+        let fixture = Fixture::new();
+        let disks = Disks::make(test, &fixture, DISKS)?;
         let create = ["pool", "create", "tank", "--pools", "names", "--stripe", "2", "--redundancy", "1"];
-        ground.expect(
+        fixture.expect(
             "at first",
             &[&create[..], &["--block", "4KiB", "--targets", "d1", "d2", "d3", "d4"]].concat(),
         );
         let policy = "[default]\nquiet = \"0s\"\n[guard]\nat_least = 100000\n";
-        fs::write(ground.path("policy.toml"), policy).unwrap();
-        Some(Tank { disks, ground, files: Files::new() })
+        fs::write(fixture.path("policy.toml"), policy).unwrap();
+        Some(Tank { disks, fixture, files: Files::new() })
     }
 
     fn filled(test: &str) -> Option<Tank> {
@@ -39,20 +39,20 @@ impl Tank {
     }
 
     pub(crate) fn expect(&self, told: &str, args: &[&str]) {
-        self.ground.expect(told, &[args, &["--pools", "names"]].concat());
+        self.fixture.expect(told, &[args, &["--pools", "names"]].concat());
     }
 
     fn put(&mut self, name: &str, content: &[u8]) {
-        fs::write(self.ground.path("source"), content).unwrap();
+        fs::write(self.fixture.path("source"), content).unwrap();
         self.expect("put", &["pool", "put", "tank", "source", name]);
         self.files.insert(name.to_owned(), content.to_vec());
     }
 
     /// All files, as `gabion pool get` gives them.
     pub(crate) fn seen(&self, told: &str) -> Files {
-        let _ = fs::remove_dir_all(self.ground.path("got"));
+        let _ = fs::remove_dir_all(self.fixture.path("got"));
         self.expect(told, &["pool", "get", "tank", "/", "got"]);
-        files_below(&self.ground.path("got"))
+        files_below(&self.fixture.path("got"))
     }
 
     pub(crate) fn converge(&self, told: &str) {
@@ -92,7 +92,7 @@ fn acknowledged_commands_survive_a_power_cut() {
         (&["protect", "tank"], |_| {}),
         (&["pool", "rebuild", "tank"], |_| {}),
     ];
-    fs::write(tank.ground.path("source"), bytes(30_000, 99)).unwrap();
+    fs::write(tank.fixture.path("source"), bytes(30_000, 99)).unwrap();
     for (args, change) in steps {
         let told = format!("power was cut after gabion {}", args.join(" "));
         tank.expect(&told, args);
@@ -118,7 +118,7 @@ fn a_put_that_syncs_nothing_does_not_survive_a_power_cut() {
         return;
     }
     let Some(tank) = Tank::filled(test) else { return };
-    fs::write(tank.ground.path("source"), bytes(30_000, 99)).unwrap();
+    fs::write(tank.fixture.path("source"), bytes(30_000, 99)).unwrap();
     let mut strace = Command::new("strace");
     strace.args([
         "-f",
@@ -131,9 +131,9 @@ fn a_put_that_syncs_nothing_does_not_survive_a_power_cut() {
         PROGRAM,
     ]);
     let put = ["pool", "put", "tank", "source", "new", "--pools", "names"];
-    assert!(tank.ground.with(strace, &put).output().unwrap().status.success());
+    assert!(tank.fixture.with(strace, &put).output().unwrap().status.success());
     tank.disks.cut_and_mount_again();
-    let got = tank.ground.run(&["pool", "get", "tank", "new", "got", "--pools", "names"]);
+    let got = tank.fixture.run(&["pool", "get", "tank", "new", "got", "--pools", "names"]);
     assert_ne!(got.status.code(), Some(0), "{got:?}");
 }
 
@@ -144,7 +144,7 @@ fn cut_while(test: &str, usual: usize, args: &[&str], prepare: fn(&mut Tank, u64
         return;
     }
     let Some(mut tank) = Tank::filled(test) else { return };
-    let runner = tank.ground.clone();
+    let runner = tank.fixture.clone();
     let args = [args, &["--pools", "names"]].concat();
     runner.kill_everywhere(test, usual, &args, &mut tank, prepare, |tank, round, told| {
         tank.disks.cut_and_mount_again();
@@ -169,7 +169,7 @@ fn prepare(tank: &mut Tank, round: u64) {
 fn a_put_that_loses_its_power_is_done_or_not() {
     let prepare = |tank: &mut Tank, round| {
         prepare(tank, round);
-        fs::write(tank.ground.path("source"), b"what is put").unwrap();
+        fs::write(tank.fixture.path("source"), b"what is put").unwrap();
     };
     let after = |files: &mut Files| drop(files.insert("x".to_owned(), b"what is put".to_vec()));
     let test = "a_put_that_loses_its_power_is_done_or_not";

@@ -1,7 +1,7 @@
 //! Full disks, missing permissions, little memory.
 
+use super::captured_output::CapturedOutput;
 use super::playground::{Playground, Ran, bytes, contents, gabion};
-use super::said::Said;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -108,8 +108,8 @@ fn permissions_are_reported_by_file() {
 
 /// The most memory the child ever had, in KiB, looked at until it ends.
 fn peak_memory(arguments: &[&str], place: &Playground) -> u64 {
-    let (mut command, said) = (gabion(), Said::new());
-    command.args(arguments).current_dir(place.path("")).stdout(Stdio::null()).stderr(said.here());
+    let (mut command, captured) = (gabion(), CapturedOutput::new());
+    command.args(arguments).current_dir(place.path("")).stdout(Stdio::null()).stderr(captured.as_stdio());
     let mut child = command.spawn().unwrap();
     let status = format!("/proc/{}/status", child.id());
     let mut peak = 0;

@@ -1,15 +1,15 @@
-//! The protector's commands as people and scripts run them.
+//! The commands on vaults as processes.
 
 mod devices;
 mod faults;
+mod fixture;
 mod hostile;
+mod json;
 mod output;
-mod playground;
 mod pointer;
 mod read_only;
 mod readme;
 mod rebuild;
-mod seed;
-mod talk;
+mod test_rng;
 mod tls;
 mod tour;

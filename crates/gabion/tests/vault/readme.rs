@@ -1,7 +1,7 @@
 //! The tour of pools in README, run as it is printed.
 
-use super::playground::Playground;
-use super::seed::Seed;
+use super::fixture::Fixture;
+use super::test_rng::TestRng;
 use std::path::Path;
 use std::process::Command;
 
@@ -18,18 +18,18 @@ fn commands(first: &str) -> Vec<String> {
 /// the disks are put into a directory of the test; all else is run as it stands there.
 #[test]
 fn the_tour_of_pools_works_as_it_is_printed() {
-    let ground = Playground::new();
-    let content = Seed(7).bytes(9_000_000);
-    std::fs::create_dir(ground.dir().join("photos")).unwrap();
-    std::fs::write(ground.dir().join("photos/beach.raw"), &content).unwrap();
-    ground.expect(0, &["protect", "photos"]);
-    let disks = ground.dir().join("mnt");
+    let fixture = Fixture::new();
+    let content = TestRng(7).bytes(9_000_000);
+    std::fs::create_dir(fixture.dir().join("photos")).unwrap();
+    std::fs::write(fixture.dir().join("photos/beach.raw"), &content).unwrap();
+    fixture.expect(0, &["protect", "photos"]);
+    let disks = fixture.dir().join("mnt");
     let disk = |name: &str| disks.join(name);
     (1..=8).for_each(|number| std::fs::create_dir_all(disk(&format!("d{number}"))).unwrap());
     let program = Path::new(env!("CARGO_BIN_EXE_gabion")).parent().unwrap();
     let run = |command: &str, code: i32| {
         let mut shell = Command::new("sh");
-        shell.current_dir(ground.dir()).env("HOME", ground.dir());
+        shell.current_dir(fixture.dir()).env("HOME", fixture.dir());
         shell.env_remove("XDG_CONFIG_HOME").env_remove("GABION_POOLS").env_remove("GABION_REPOSITORY");
         let command = command.replace("/mnt/", &format!("{}/", disks.display()));
         let shell = shell.arg("-c").arg(format!("PATH=\"{}:$PATH\"\n{command}", program.display()));
@@ -56,7 +56,7 @@ fn the_tour_of_pools_works_as_it_is_printed() {
         std::fs::rename(disk(gone), disk(&format!("{gone} is gone"))).unwrap();
     }
     run(next("gabion pool get tank"), 0);
-    assert!(std::fs::read(ground.dir().join("beach.raw")).unwrap() == content);
+    assert!(std::fs::read(fixture.dir().join("beach.raw")).unwrap() == content);
     run(next("gabion pool rebuild tank"), 0);
     // The disks are there again, before another one is to go.
     for gone in ["d1", "d5"] {

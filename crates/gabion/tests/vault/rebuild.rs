@@ -1,50 +1,50 @@
-//! A pool loses targets, and what the commands say and do then.
+//! A pool loses targets: status, rebuild and scrub afterwards.
 
-use super::playground::Playground;
-use super::seed::Seed;
+use super::fixture::Fixture;
+use super::test_rng::TestRng;
 use std::path::PathBuf;
 
 /// A pool of eight directories in the playground, with protected files.
 pub(crate) struct Pool {
-    pub(crate) ground: Playground,
+    pub(crate) fixture: Fixture,
     files: Vec<(String, Vec<u8>)>,
 }
 
 impl Pool {
     pub(crate) fn new() -> Pool {
-        let ground = Playground::new();
+        let fixture = Fixture::new();
         let targets: Vec<String> = (1..=8).map(|number| format!("d{number}")).collect();
         let mut create =
             vec!["pool", "create", "tank", "--pools", "names", "--stripe", "3", "--block", "4KiB"];
         create.extend(["--redundancy", "2", "--targets"]);
         create.extend(targets.iter().map(String::as_str));
-        ground.expect(0, &create);
-        let mut seed = Seed(0x5eed);
+        fixture.expect(0, &create);
+        let mut seed = TestRng(0x5eed);
         let mut files = Vec::new();
         for number in 0..18 {
             let (name, content) = (format!("file{number:02}"), seed.bytes(20_000 + number * 3000));
-            ground.write(&name, &content);
-            ground.expect(0, &["pool", "put", "tank", &format!("tree/{name}"), "/", "--pools", "names"]);
+            fixture.write(&name, &content);
+            fixture.expect(0, &["pool", "put", "tank", &format!("tree/{name}"), "/", "--pools", "names"]);
             files.push((name, content));
         }
-        ground.expect(0, &["protect", "tank", "--pools", "names"]);
-        Pool { ground, files }
+        fixture.expect(0, &["protect", "tank", "--pools", "names"]);
+        Pool { fixture, files }
     }
 
     fn target(&self, number: usize) -> PathBuf {
-        self.ground.dir().join(format!("d{number}"))
+        self.fixture.dir().join(format!("d{number}"))
     }
 
     pub(crate) fn lose(&self, number: usize) {
-        std::fs::rename(self.target(number), self.ground.dir().join(format!("away{number}"))).unwrap();
+        std::fs::rename(self.target(number), self.fixture.dir().join(format!("away{number}"))).unwrap();
     }
 
     fn bring_back(&self, number: usize) {
-        std::fs::rename(self.ground.dir().join(format!("away{number}")), self.target(number)).unwrap();
+        std::fs::rename(self.fixture.dir().join(format!("away{number}")), self.target(number)).unwrap();
     }
 
     fn json(&self, code: i32, args: &[&str]) -> serde_json::Value {
-        self.ground.json(code, &[args, &["--pools", "names"]].concat())
+        self.fixture.json(code, &[args, &["--pools", "names"]].concat())
     }
 
     /// Gets every file and compares; gives how many were degraded.
@@ -53,7 +53,7 @@ impl Pool {
         for (name, content) in &self.files {
             let got = self.json(0, &["pool", "get", "tank", name, "got", "--force"]);
             degraded += got["degraded"].as_u64().unwrap();
-            assert!(std::fs::read(self.ground.dir().join("got")).unwrap() == *content, "{name}");
+            assert!(std::fs::read(self.fixture.dir().join("got")).unwrap() == *content, "{name}");
         }
         degraded
     }
@@ -99,14 +99,14 @@ fn too_many_lost_targets_wait_for_an_agreement_to_just_these() {
         let names = lost.map(|number| format!("d{number}"));
         let mut args = vec!["whatif", "tank", "--pools", "names", "--lose"];
         args.extend(names.iter().map(String::as_str));
-        pool.ground.run(&args).status.code() == Some(3)
+        pool.fixture.run(&args).status.code() == Some(3)
     };
     let triple = triples.iter().find(needed).unwrap();
     triple.iter().for_each(|&number| pool.lose(number));
     let status = pool.json(3, &["pool", "status", "tank"]);
     let lost = status["files"]["lost"].as_array().unwrap().len();
     assert!(lost > 0, "{status}");
-    let refused = pool.ground.run(&["pool", "rebuild", "tank", "--pools", "names"]);
+    let refused = pool.fixture.run(&["pool", "rebuild", "tank", "--pools", "names"]);
     assert_eq!(refused.status.code(), Some(2));
     let said = String::from_utf8(refused.stderr).unwrap();
     assert!(said.contains(&triple.map(|number| format!("d{number}")).join(", ")), "{said}");
@@ -136,30 +136,30 @@ fn a_retired_target_is_empty_afterwards() {
 /// `status` said "survives any 3 of 4 targets" with one of them gone, and exit 0 while fewer targets had the names of a pool than it had promised.
 #[test]
 fn status_says_what_a_pool_survives_now() {
-    let ground = Playground::new();
+    let fixture = Fixture::new();
     let create =
         ["pool", "create", "tank", "--pools", "pools", "--stripe", "1", "--redundancy", "3", "--targets"];
-    ground.expect(0, &[&create[..], &["d1", "d2", "d3", "d4"]].concat());
-    ground.expect(0, &["pool", "put", "tank", "tree", "/", "--pools", "pools"]);
-    ground.expect(0, &["protect", "tank", "--pools", "pools"]);
+    fixture.expect(0, &[&create[..], &["d1", "d2", "d3", "d4"]].concat());
+    fixture.expect(0, &["pool", "put", "tank", "tree", "/", "--pools", "pools"]);
+    fixture.expect(0, &["protect", "tank", "--pools", "pools"]);
     let survives = |code: i32| {
-        let status = ground.json(code, &["status", "tank", "--pools", "pools"]);
+        let status = fixture.json(code, &["status", "tank", "--pools", "pools"]);
         let all = status["survives"].as_array().unwrap().clone();
         let words = all.iter().find(|it| it["loss"] == "disk").unwrap()["words"].as_str().unwrap().to_owned();
         (words, status)
     };
     assert_eq!(survives(0).0, "any 3 of 4 targets");
-    let (here, away) = (ground.dir().join("d4"), ground.dir().join("away"));
+    let (here, away) = (fixture.dir().join("d4"), fixture.dir().join("away"));
     std::fs::rename(&here, &away).unwrap();
     assert_eq!(survives(1).0, "any 2 of the 3 targets that are left (1 of 4 targets gone)");
     // The target misses changes of names, after which all files are as they were.
-    ground.expect(0, &["pool", "put", "tank", "tree", "/other/", "--pools", "pools"]);
-    ground.expect(0, &["pool", "rm", "tank", "other", "--recursive", "--pools", "pools"]);
+    fixture.expect(0, &["pool", "put", "tank", "tree", "/other/", "--pools", "pools"]);
+    fixture.expect(0, &["pool", "rm", "tank", "other", "--recursive", "--pools", "pools"]);
     std::fs::rename(&away, &here).unwrap();
     let (words, status) = survives(1);
     assert_eq!(words, "any 2 of 4 targets", "names are on three");
     assert_eq!((&status["pending"]["files"], &status["degraded"]), (&0.into(), &serde_json::json!([])));
     assert_eq!(status["mirrors"], serde_json::json!({ "current": 3, "required": 4, "outdated": ["d4"] }));
-    ground.expect(0, &["protect", "tank", "--pools", "pools"]);
+    fixture.expect(0, &["protect", "tank", "--pools", "pools"]);
     assert_eq!(survives(0).0, "any 3 of 4 targets");
 }

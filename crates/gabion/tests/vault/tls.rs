@@ -2,7 +2,7 @@
 //!
 //! Passwords and names of files went over the network in clear: `rediss://` was not understood.
 
-use super::playground::Playground;
+use super::fixture::Fixture;
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -75,19 +75,19 @@ fn make_certificate(dir: &Path, name: &str, extension: &str) {
     );
 }
 
-impl Playground {
+impl Fixture {
     /// With authorities, certificates and a password file.
-    fn with_certificates() -> Playground {
-        let ground = Playground::new();
-        make_authority(ground.dir(), "ours");
-        make_authority(ground.dir(), "theirs");
-        make_certificate(ground.dir(), "server", "subjectAltName=DNS:localhost");
-        make_certificate(ground.dir(), "client", "extendedKeyUsage=clientAuth");
-        let private = ground.dir().join("password");
+    fn with_certificates() -> Fixture {
+        let fixture = Fixture::new();
+        make_authority(fixture.dir(), "ours");
+        make_authority(fixture.dir(), "theirs");
+        make_certificate(fixture.dir(), "server", "subjectAltName=DNS:localhost");
+        make_certificate(fixture.dir(), "client", "extendedKeyUsage=clientAuth");
+        let private = fixture.dir().join("password");
         std::fs::write(&private, format!("{PASSWORD}\n")).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(private, mode).unwrap();
-        ground
+        fixture
     }
 
     fn run_with(&self, variables: &[(&str, &str)], args: &[&str]) -> (Option<i32>, String) {
@@ -101,12 +101,12 @@ impl Playground {
 
 #[test]
 fn connections_are_encrypted_and_servers_must_prove_their_names() {
-    let ground = Playground::with_certificates();
-    let server = Server::start(ground.dir(), &["--tls-auth-clients", "no"]);
+    let fixture = Fixture::with_certificates();
+    let server = Server::start(fixture.dir(), &["--tls-auth-clients", "no"]);
     let url = |scheme: &str, host: &str| format!("{scheme}://{host}:{}", server.port);
     let ours = [("GABION_REDIS_CA_FILE", "ours.crt")];
     let refused = |variables: &[(&str, &str)], url: &str, why: &str| {
-        let (code, said) = ground.run_with(variables, &["protect", "tree", "--changelog", url]);
+        let (code, said) = fixture.run_with(variables, &["protect", "tree", "--changelog", url]);
         assert_eq!(code, Some(2), "{url}: {said}");
         assert!(said.contains(why) && !said.contains(PASSWORD), "{url}: {said}");
     };
@@ -117,39 +117,39 @@ fn connections_are_encrypted_and_servers_must_prove_their_names() {
     refused(&ours, &format!("{}/#insecure", url("rediss", "localhost")), "");
     refused(&[("GABION_REDIS_CA_FILE", "missing.crt")], &url("rediss", "localhost"), "missing.crt");
     refused(&[], &url("redis", "localhost"), "");
-    assert!(!ground.path(".gabion").exists(), "a refused address leaves nothing behind");
+    assert!(!fixture.path(".gabion").exists(), "a refused address leaves nothing behind");
     let (code, said) =
-        ground.run_with(&ours, &["protect", "tree", "--changelog", &url("rediss", "localhost")]);
+        fixture.run_with(&ours, &["protect", "tree", "--changelog", &url("rediss", "localhost")]);
     assert_eq!(code, Some(0), "{said}");
-    ground.write("new", b"more");
-    let (code, said) = ground.run_with(&ours, &["protect", "tree"]);
+    fixture.write("new", b"more");
+    let (code, said) = fixture.run_with(&ours, &["protect", "tree"]);
     assert_eq!(code, Some(0), "the address is kept: {said}");
-    let (code, said) = ground.run_with(&[], &["status", "tree"]);
+    let (code, said) = fixture.run_with(&[], &["status", "tree"]);
     assert_eq!(code, Some(2), "{said}");
     assert!(!said.contains(PASSWORD), "{said}");
-    let settings = std::fs::read_to_string(ground.path(".gabion/vault.toml")).unwrap();
+    let settings = std::fs::read_to_string(fixture.path(".gabion/vault.toml")).unwrap();
     assert!(settings.contains("rediss://localhost") && !settings.contains(PASSWORD), "{settings}");
 }
 
 #[test]
 fn servers_can_ask_clients_for_certificates() {
-    let ground = Playground::with_certificates();
-    let server = Server::start(ground.dir(), &["--tls-auth-clients", "yes"]);
+    let fixture = Fixture::with_certificates();
+    let server = Server::start(fixture.dir(), &["--tls-auth-clients", "yes"]);
     let url = format!("rediss://localhost:{}", server.port);
     let ca = ("GABION_REDIS_CA_FILE", "ours.crt");
     let certificate = ("GABION_REDIS_CERTIFICATE_FILE", "client.crt");
     let key = ("GABION_REDIS_KEY_FILE", "client.key");
     let protect = ["protect", "tree", "--changelog", &url];
-    let (code, said) = ground.run_with(&[ca], &protect);
+    let (code, said) = fixture.run_with(&[ca], &protect);
     assert_eq!(code, Some(2), "{said}");
-    let (code, said) = ground.run_with(&[ca, certificate], &protect);
+    let (code, said) = fixture.run_with(&[ca, certificate], &protect);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("GABION_REDIS_KEY_FILE"), "{said}");
-    let (code, said) = ground.run_with(&[ca, certificate, key], &protect);
+    let (code, said) = fixture.run_with(&[ca, certificate, key], &protect);
     assert_eq!(code, Some(0), "{said}");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    std::fs::set_permissions(ground.dir().join("client.key"), mode).unwrap();
-    let (code, said) = ground.run_with(&[ca, certificate, key], &["protect", "tree"]);
+    std::fs::set_permissions(fixture.dir().join("client.key"), mode).unwrap();
+    let (code, said) = fixture.run_with(&[ca, certificate, key], &["protect", "tree"]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("chmod 600"), "{said}");
 }

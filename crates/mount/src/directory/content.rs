@@ -1,13 +1,14 @@
-//! What is in files.
+//! Content of files in a mounted directory: open, read-write, truncate, allocate, copy, attributes.
 
-use super::passing::Way;
-use super::reach::{Reached, magic, stat_of};
+use super::passthrough::OpenMode;
+use super::resolve::{Resolved, proc_path, stat_of};
 use super::{Answer, Shared};
-use crate::attributes::{Wanted, timespec};
+use crate::attributes::{SetAttr, timespec};
 use crate::recorder::Rest;
 use crate::served::{Backing, Opened};
 use fuser::{BackingId, FileHandle, FopenFlags};
 use gabion_platform::direct::Direct;
+use gabion_platform::sync;
 use gabion_vault::changelog::WHOLE;
 use gabion_vault::degraded::DegradedReader;
 use gabion_vault::tree::Stat;
@@ -23,32 +24,32 @@ use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
-/// A file that a program has open.
+/// An open file.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) number: u64,
     pub(super) file: File,
     rest: Rest,
     pub(super) writable: bool,
-    /// Every write is to be durable when it returns.
+    /// Opened with `O_SYNC` or `O_DSYNC`: each write is durable when it returns.
     synchronous: bool,
-    way: Way,
-    /// Bytes written since the disk was last set to work.
+    mode: OpenMode,
+    /// Bytes written since writeback was last started.
     idle: AtomicU64,
-    /// Up to where the source was told that it will be read.
+    /// End of the range for which read-ahead was requested.
     pub(super) announced: AtomicU64,
-    /// Reads blocks that are known to be right; nothing where there is nothing to know that from.
+    /// Verified reader; `None` if the file has no current redundancy.
     pub(super) reader: OnceLock<Option<DegradedReader>>,
-    /// The same file read past the memory of the system; nothing where that cannot be.
+    /// Reader past the page cache; `None` if the file system does not support it.
     pub(super) direct: OnceLock<Option<Direct>>,
 }
 
-/// The disk is set to work whenever so much of a file was written: an fsync at the end then finds most of it done.
-const EARLY: u64 = 8 << 20;
+/// Writeback is started after every 8 MiB written to a file, so that a later `fsync` has little left to write.
+const WRITEBACK: u64 = 8 << 20;
 
-/// What tells one content of a file from the next.
+/// Content version of a file: size and mtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Version {
     size: u64,
@@ -61,24 +62,26 @@ impl Version {
     }
 }
 
-/// The flags of a program that count for the file beneath. The kernel cuts the file itself, says where appended bytes go, and
-/// sends pieces that need not be aligned.
+/// Open flags for the source file. The kernel sends `O_TRUNC` as a separate request and resolves `O_APPEND` to offsets;
+/// `O_DIRECT` is dropped because requests need not be aligned.
 fn flags_beneath(flags: i32) -> OFlags {
     let flags = OFlags::from_bits_retain(flags as u32);
     let kept = OFlags::ACCMODE | OFlags::SYNC | OFlags::DSYNC;
     flags & kept | OFlags::CLOEXEC
 }
 
-/// Who only writes needs no pages of the mount: they would be copied once more and read by nobody. The kernel drops those that
-/// others have of the same bytes.
-pub(super) fn past_the_cache(way: Way) -> FopenFlags {
-    match way {
-        Way::Direct | Way::Beside => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
-        Way::Cached | Way::Passing => FopenFlags::empty(),
+/// Direct I/O for write-only files: page cache of the mount would only add a copy. The kernel invalidates cached pages
+/// of the written bytes.
+pub(super) fn direct_io_flags(mode: OpenMode) -> FopenFlags {
+    match mode {
+        OpenMode::Direct | OpenMode::DirectBeside => {
+            FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
+        }
+        OpenMode::Cached | OpenMode::Passthrough => FopenFlags::empty(),
     }
 }
 
-/// Permissions after someone who is not privileged has written: nobody gets rights by a content that its owner did not write.
+/// Permissions without setuid and setgid, if the file has them: an unprivileged user changed its content.
 fn without_rights(stat: &Statx) -> Option<Mode> {
     let mode = u32::from(stat.stx_mode);
     let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
@@ -87,21 +90,21 @@ fn without_rights(stat: &Statx) -> Option<Mode> {
 
 impl Shared {
     pub(super) fn open(&self, number: u64, flags: i32, backing: Backing<'_>) -> Answer<Opened> {
-        let reached = self.reach(number)?;
+        let resolved = self.resolve(number)?;
         let flags = flags_beneath(flags);
-        let file = File::from(rustix::fs::open(reached.magic(), flags, Mode::empty())?);
+        let file = File::from(rustix::fs::open(resolved.proc_path(), flags, Mode::empty())?);
         let stat = stat_of(&file)?;
-        let (open, way, passes) = self.opened(number, file, flags, &stat, backing);
+        let (open, mode, passthrough) = self.opened(number, file, flags, &stat, backing);
         let version = Version::of(&stat);
-        let before = self.cached.lock().unwrap_or_else(PoisonError::into_inner).insert(number, version);
-        // The kernel refuses to be told of pages where it reads by itself.
-        let has_pages = way == Way::Cached && before == Some(version);
+        let before = sync::lock(&self.cached).insert(number, version);
+        // The kernel rejects `KEEP_CACHE` for passthrough files.
+        let has_pages = mode == OpenMode::Cached && before == Some(version);
         let keep = if has_pages { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
-        let how = keep | FopenFlags::FOPEN_NOFLUSH | past_the_cache(way);
-        Ok(Opened { handle: FileHandle(open), how, passes })
+        let how = keep | FopenFlags::FOPEN_NOFLUSH | direct_io_flags(mode);
+        Ok(Opened { handle: FileHandle(open), how, passthrough })
     }
 
-    /// Notes that a file is open. Gives its handle, and how it is open.
+    /// Registers an open file. Returns its handle, its mode, and the backing file of a passthrough.
     pub(super) fn opened(
         &self,
         number: u64,
@@ -109,11 +112,11 @@ impl Shared {
         flags: OFlags,
         stat: &Statx,
         backing: Backing<'_>,
-    ) -> (u64, Way, Option<Arc<BackingId>>) {
+    ) -> (u64, OpenMode, Option<Arc<BackingId>>) {
         let path = self.nodes.path(number).unwrap_or_default();
         let writable = !(flags & OFlags::ACCMODE).is_empty();
         let synchronous = flags.intersects(OFlags::SYNC | OFlags::DSYNC);
-        let rest = self.recorder.rest(&path, &(*stat).into());
+        let rest = self.recorder.rest_of(&path, &(*stat).into());
         self.nodes.opened(number, true);
         let mut open = OpenFile {
             number,
@@ -121,44 +124,44 @@ impl Shared {
             rest,
             writable,
             synchronous,
-            way: if flags & OFlags::ACCMODE == OFlags::WRONLY { Way::Direct } else { Way::Cached },
+            mode: if flags & OFlags::ACCMODE == OFlags::WRONLY { OpenMode::Direct } else { OpenMode::Cached },
             idle: AtomicU64::new(0),
             announced: AtomicU64::new(0),
             reader: OnceLock::new(),
             direct: OnceLock::new(),
         };
-        let mut passes = None;
-        if let Some(passing) = &self.passing {
-            // What can be checked is read through us.
+        let mut backing_id = None;
+        if let Some(passthrough) = &self.passthrough {
+            // Verifiable files are not passed through: the kernel would read them unverified.
             let unchecked = || open.reader.get_or_init(|| self.reader(&open)).is_none();
-            let wanted = if !writable && unchecked() { Way::Passing } else { open.way };
-            let (way, backing) = passing.open(number, wanted, || backing(open.file.as_fd()));
-            (open.way, passes) = (way, backing);
+            let preferred = if !writable && unchecked() { OpenMode::Passthrough } else { open.mode };
+            let (mode, backing) = passthrough.open(number, preferred, || backing(open.file.as_fd()));
+            (open.mode, backing_id) = (mode, backing);
         }
-        let way = open.way;
-        (self.files.add(Arc::new(open)), way, passes)
+        let mode = open.mode;
+        (self.files.add(Arc::new(open)), mode, backing_id)
     }
 
     pub(super) fn release(&self, handle: u64) {
         let Some(open) = self.files.remove(handle) else { return };
         let number = open.number;
-        if let Some(passing) = &self.passing {
-            passing.close(open.number, open.way);
+        if let Some(passthrough) = &self.passthrough {
+            passthrough.close(open.number, open.mode);
         }
-        if let (Some(guarded), Some(Some(reader))) = (&self.guarded, open.reader.get()) {
+        if let (Some(verified), Some(Some(reader))) = (&self.verified, open.reader.get()) {
             let report = reader.report();
             if report.is_degraded() {
-                (guarded.note)(&self.nodes.path(open.number).unwrap_or_default(), &report);
+                (verified.note)(&self.nodes.path(open.number).unwrap_or_default(), &report);
             }
         }
         if open.writable {
-            self.record_written(open.number);
+            self.pending.flush_file(open.number);
             if let Ok(stat) = stat_of(&open.file) {
-                let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut cached = sync::lock(&self.cached);
                 cached.insert(number, Version::of(&stat));
             }
         }
-        // Who waits for this looks for the room that it took.
+        // Closed before `opened(false)`: a writer that waits for space then finds it free.
         drop(open);
         self.nodes.opened(number, false);
     }
@@ -166,22 +169,22 @@ impl Shared {
     pub(super) fn forget(&self, number: u64, count: u64) {
         self.nodes.forget(number, count);
         if !self.nodes.is_known(number) {
-            self.cached.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+            sync::lock(&self.cached).remove(&number);
             self.source.forget(number);
             self.history.forget(number);
         }
     }
 
-    /// Takes the rights of a file away that go with its content. Says whether there were any.
+    /// Removes setuid and setgid. True if there were any.
     pub(super) fn drop_rights(&self, file: &File) -> Answer<bool> {
         let Some(mode) = without_rights(&stat_of(file)?) else { return Ok(false) };
         rustix::fs::fchmod(file, mode)?;
         Ok(true)
     }
 
-    /// Does something that takes room. Files that were removed take some while they are open or held, and then while they are shown:
-    /// if there is none, their end is waited for.
-    pub(super) fn in_room<T>(&self, mut act: impl FnMut() -> Answer<T>) -> Answer<T> {
+    /// Runs an operation that needs disk space. If the disk is full, waits until removed files are closed and unmapped,
+    /// and tries again.
+    pub(super) fn retry_when_full<T>(&self, mut act: impl FnMut() -> Answer<T>) -> Answer<T> {
         let (since, mut is_last) = (Stopwatch::start(), false);
         loop {
             match act() {
@@ -189,9 +192,9 @@ impl Shared {
                     if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
                         && !is_last =>
                 {
-                    is_last = !self.nodes.wait_for_room(&since);
+                    is_last = !self.nodes.wait_for_space(&since);
                     if is_last {
-                        self.lengths.wait_until_nothing_is_shown();
+                        self.lengths.wait_until_unmapped();
                     }
                 }
                 done => return done,
@@ -204,42 +207,42 @@ impl Shared {
         let mut written = 0;
         let range = |_| offset..offset + data.len() as u64;
         let all = self.history.change(open.number, &open.file, range, || {
-            self.in_room(|| write_on(&open.file, data, offset, &mut written))
+            self.retry_when_full(|| write_on(&open.file, data, offset, &mut written))
         });
-        // Part of it may have been written all the same.
+        // After an error, part of the data may have been written.
         if !data.is_empty() {
-            self.note_written(open.number, offset..offset + data.len() as u64, open.rest);
+            self.pending.add(open.number, offset..offset + data.len() as u64, open.rest);
         }
-        // Programs are told of what is in the file.
+        // A short write is reported as such, an error only if nothing was written.
         if written == 0 {
             all?;
         }
         let end = offset + written as u64;
-        if open.idle.fetch_add(written as u64, Ordering::Relaxed) + written as u64 >= EARLY {
+        if open.idle.fetch_add(written as u64, Ordering::Relaxed) + written as u64 >= WRITEBACK {
             open.idle.store(0, Ordering::Relaxed);
-            // Begins to write what is dirty, without waiting. The kernel keeps the mount's own pages of it.
-            let start = end.saturating_sub(EARLY);
+            // Starts writeback without waiting. The mount's own pages stay cached.
+            let start = end.saturating_sub(WRITEBACK);
             let _ = rustix::fs::fadvise(&open.file, start, NonZeroU64::new(end - start), Advice::DontNeed);
         }
         if open.synchronous {
-            self.record_written(open.number);
-            self.recorder.settle();
+            self.pending.flush_file(open.number);
+            self.recorder.flush();
         }
         Ok(written)
     }
 
     pub(super) fn sync(&self, handle: u64, data_only: bool) -> Answer<()> {
         let open = self.files.get(handle)?;
-        self.record_written(open.number);
+        self.pending.flush_file(open.number);
         if data_only { open.file.sync_data() } else { open.file.sync_all() }?;
-        self.recorder.settle();
+        self.recorder.flush();
         Ok(())
     }
 
     pub(super) fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> Answer<()> {
         let open = self.files.get(handle)?;
         let flags = FallocateFlags::from_bits_retain(mode as u32);
-        // Pieces taken out or put in move all that follows.
+        // Collapsing or inserting a range moves everything behind it.
         let moves = FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE;
         let allocate = || rustix::fs::fallocate(&open.file, flags, offset, length);
         let range =
@@ -250,10 +253,10 @@ impl Shared {
             |_| range.clone(),
             || match flags.intersects(moves) {
                 true => Ok(self.lengths.change(open.number, allocate)?),
-                false => self.in_room(|| Ok(allocate()?)),
+                false => self.retry_when_full(|| Ok(allocate()?)),
             },
         )?;
-        self.note_written(open.number, range, open.rest);
+        self.pending.add(open.number, range, open.rest);
         Ok(())
     }
 
@@ -270,81 +273,77 @@ impl Shared {
 
     pub(super) fn copy(&self, from: (u64, u64), to: (u64, u64), length: u64) -> Answer<u32> {
         let (source, target) = (self.files.get(from.0)?, self.files.get(to.0)?);
-        // The kernel then reads and writes instead, and what it reads is verified.
+        // The kernel then copies by read and write, and the reads are verified.
         if source.reader.get_or_init(|| self.reader(&source)).is_some() {
             return Err(Errno::OPNOTSUPP.into());
         }
         let (mut source_at, mut target_at) = (from.1, to.1);
-        // The answer has 32 bits.
+        // The reply has 32 bits.
         let length = length.min(1 << 30) as usize;
         let range = |_| to.1..to.1.saturating_add(length as u64);
         let copied = self.history.change(target.number, &target.file, range, || {
-            self.in_room(|| {
+            self.retry_when_full(|| {
                 let (from, to) = (Some(&mut source_at), Some(&mut target_at));
                 Ok(rustix::fs::copy_file_range(&source.file, from, &target.file, to, length)?)
             })
         })?;
         if copied > 0 {
-            self.note_written(target.number, to.1..to.1 + copied as u64, target.rest);
+            self.pending.add(target.number, to.1..to.1 + copied as u64, target.rest);
         }
         if target.synchronous {
-            self.record_written(target.number);
-            self.recorder.settle();
+            self.pending.flush_file(target.number);
+            self.recorder.flush();
         }
         Ok(copied as u32)
     }
 
-    /// Changes attributes, the size among them.
-    pub(super) fn change(&self, number: u64, handle: Option<u64>, wanted: Wanted, uid: u32) -> Answer<Statx> {
+    /// Changes attributes, including the size.
+    pub(super) fn change(&self, number: u64, handle: Option<u64>, set: SetAttr, uid: u32) -> Answer<Statx> {
         let open = handle.and_then(|handle| self.files.get(handle).ok());
-        let reached = match open {
-            Some(open) => Reached::Open(open),
-            None => self.reach(number)?,
+        let resolved = match open {
+            Some(open) => Resolved::Open(open),
+            None => self.resolve(number)?,
         };
-        if let Some(size) = wanted.size {
-            self.resize(number, &reached, size, uid)?;
+        if let Some(size) = set.size {
+            self.resize(number, &resolved, size, uid)?;
         }
-        if wanted.uid.is_some() || wanted.gid.is_some() {
-            let (uid, gid) = (wanted.uid.map(Uid::from_raw), wanted.gid.map(Gid::from_raw));
-            rustix::fs::chownat(&reached, "", uid, gid, AtFlags::EMPTY_PATH)?;
+        if set.uid.is_some() || set.gid.is_some() {
+            let (uid, gid) = (set.uid.map(Uid::from_raw), set.gid.map(Gid::from_raw));
+            rustix::fs::chownat(&resolved, "", uid, gid, AtFlags::EMPTY_PATH)?;
         }
-        if let Some(mode) = wanted.mode {
-            rustix::fs::chmod(reached.magic(), Mode::from_raw_mode(mode & 0o7777))?;
+        if let Some(mode) = set.mode {
+            rustix::fs::chmod(resolved.proc_path(), Mode::from_raw_mode(mode & 0o7777))?;
         }
-        if wanted.atime.is_some() || wanted.mtime.is_some() {
+        if set.atime.is_some() || set.mtime.is_some() {
             let times =
-                Timestamps { last_access: timespec(wanted.atime), last_modification: timespec(wanted.mtime) };
-            let generation = || Ok::<_, std::io::Error>(Stat::from(stat_of(&reached)?).generation());
+                Timestamps { last_access: timespec(set.atime), last_modification: timespec(set.mtime) };
+            let generation = || Ok::<_, std::io::Error>(Stat::from(stat_of(&resolved)?).generation());
             let before = generation()?;
-            rustix::fs::utimensat(rustix::fs::CWD, reached.magic(), &times, AtFlags::empty())?;
-            if wanted.mtime.is_some() {
+            rustix::fs::utimensat(rustix::fs::CWD, resolved.proc_path(), &times, AtFlags::empty())?;
+            if set.mtime.is_some() {
                 self.history.set_times(number, &before, &generation()?);
             }
         }
-        let stat = stat_of(&reached)?;
-        if wanted.size.is_some() {
+        let stat = stat_of(&resolved)?;
+        if set.size.is_some() {
             self.record_change_of(number, WHOLE, &stat);
-        } else if wanted.mode.is_some()
-            || wanted.uid.is_some()
-            || wanted.gid.is_some()
-            || wanted.mtime.is_some()
-        {
-            self.record_change_of(number, ANYTHING, &stat);
+        } else if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.mtime.is_some() {
+            self.record_change_of(number, NO_CONTENT, &stat);
         }
         Ok(stat)
     }
 
-    pub(super) fn resize(&self, number: u64, reached: &Reached, size: u64, uid: u32) -> Answer<()> {
+    pub(super) fn resize(&self, number: u64, resolved: &Resolved, size: u64, uid: u32) -> Answer<()> {
         let opened;
-        let file = match reached {
-            Reached::Open(open) if open.writable => &open.file,
+        let file = match resolved {
+            Resolved::Open(open) if open.writable => &open.file,
             other => {
                 let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-                opened = File::from(rustix::fs::open(magic(other.as_fd()), flags, Mode::empty())?);
+                opened = File::from(rustix::fs::open(proc_path(other.as_fd()), flags, Mode::empty())?);
                 &opened
             }
         };
-        // What is cut off and comes back is zeros.
+        // Bytes that are cut off read as zeros if the file grows again.
         let range = |before: u64| before.min(size)..u64::MAX;
         self.history.change(number, file, range, || {
             self.lengths.change(number, || rustix::fs::ftruncate(file, size))
@@ -356,13 +355,13 @@ impl Shared {
     }
 
     pub(super) fn attribute(&self, number: u64, name: &OsStr) -> Answer<Vec<u8>> {
-        let reached = self.reach(number)?;
-        grown(|buffer| rustix::fs::getxattr(reached.magic(), name, buffer))
+        let resolved = self.resolve(number)?;
+        read_growing(|buffer| rustix::fs::getxattr(resolved.proc_path(), name, buffer))
     }
 
     pub(super) fn attribute_names(&self, number: u64) -> Answer<Vec<u8>> {
-        let reached = self.reach(number)?;
-        grown(|buffer| rustix::fs::listxattr(reached.magic(), buffer))
+        let resolved = self.resolve(number)?;
+        read_growing(|buffer| rustix::fs::listxattr(resolved.proc_path(), buffer))
     }
 
     pub(super) fn set_attribute(
@@ -372,21 +371,21 @@ impl Shared {
         value: &[u8],
         flags: XattrFlags,
     ) -> Answer<()> {
-        let reached = self.reach(number)?;
-        self.in_room(|| Ok(rustix::fs::setxattr(reached.magic(), name, value, flags)?))?;
-        self.record_change_of(number, ANYTHING, &stat_of(&reached)?);
+        let resolved = self.resolve(number)?;
+        self.retry_when_full(|| Ok(rustix::fs::setxattr(resolved.proc_path(), name, value, flags)?))?;
+        self.record_change_of(number, NO_CONTENT, &stat_of(&resolved)?);
         Ok(())
     }
 
     pub(super) fn remove_attribute(&self, number: u64, name: &OsStr) -> Answer<()> {
-        let reached = self.reach(number)?;
-        rustix::fs::removexattr(reached.magic(), name)?;
-        self.record_change_of(number, ANYTHING, &stat_of(&reached)?);
+        let resolved = self.resolve(number)?;
+        rustix::fs::removexattr(resolved.proc_path(), name)?;
+        self.record_change_of(number, NO_CONTENT, &stat_of(&resolved)?);
         Ok(())
     }
 }
 
-/// Writes what is not `written` yet.
+/// Writes the rest of `data` behind the first `written` bytes.
 fn write_on(file: &File, data: &[u8], offset: u64, written: &mut usize) -> Answer<()> {
     while *written < data.len() {
         match file.write_at(&data[*written..], offset + *written as u64) {
@@ -399,11 +398,11 @@ fn write_on(file: &File, data: &[u8], offset: u64, written: &mut usize) -> Answe
     Ok(())
 }
 
-/// The range of a change that is not one of the content: it has to be looked at.
-const ANYTHING: std::ops::Range<u64> = 0..1;
+/// Range recorded for a change of attributes only, so that a worker examines the file.
+const NO_CONTENT: std::ops::Range<u64> = 0..1;
 
-/// Asks for bytes whose number is not known before.
-fn grown(ask: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> Answer<Vec<u8>> {
+/// Calls `ask` with a growing buffer until the result fits.
+fn read_growing(ask: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> Answer<Vec<u8>> {
     let mut bytes = vec![0; 256];
     loop {
         match ask(&mut bytes) {

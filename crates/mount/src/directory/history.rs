@@ -1,28 +1,32 @@
-//! Which bytes of a file were written through the mount since it was protected.
+//! Write history of a mounted directory: the bytes of each file that were written through the mount since it was
+//! protected.
 //!
-//! Others may write to the source directly. So the version of a file, its size and mtime, is read before and after each change: if it is another one
-//! than the last change left, somebody else wrote, and nothing is known any more of what was written before. A worker asks
-//! here before it makes redundancy: blocks that nobody wrote to and that differ from their signatures are damaged.
+//! A worker asks for these ranges before it encodes a file: a block that was not written and differs from its signature
+//! is corrupt and must not be encoded.
 //!
-//! A direct write in the same step of the clock as the write through the mount before it leaves the same mtime. Since Linux 6.13 the usual file systems
-//! give a file another mtime once somebody has asked for the last one, as is done here after each change. Earlier kernels step by up to 10 ms, and such a
-//! write is not noticed. File systems that count whole seconds are not relied on.
+//! Programs may also write to the source directly. So the version of a file (size, mtime) is read before and after each
+//! change; if it differs from the version after the last change, another program wrote, and the history of the file is
+//! discarded.
 //!
-//! Not noticed either: a direct write while a write through the mount is under way.
+//! Limits: a direct write is missed if it happens during a write through the mount, or in the same clock step (up to 10
+//! ms) before Linux 6.13. Later kernels give a file a new mtime once the last one was read, which happens here after
+//! each change. File systems with mtimes in whole seconds get no history.
 
-use super::reach::stat_of;
+use super::resolve::stat_of;
+use gabion_platform::sync;
 use gabion_vault::changelog::Ranges;
 use gabion_vault::storage::plain::DirectoryWriter;
 use gabion_vault::tree::{Generation, Stat};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Mutex, MutexGuard, RwLock};
 
-/// Files that are remembered. What was written to others is not known.
+/// Most files with a history.
 const MAX_FILES: usize = 1 << 16;
 
-/// Nanoseconds of a second. An mtime of a whole second says that the file system counts seconds.
+/// Nanoseconds per second. An mtime that is a multiple of it is taken as a sign of a file system that stores whole
+/// seconds.
 const SECOND: i64 = 1_000_000_000;
 
 /// Size and mtime of a file.
@@ -32,25 +36,25 @@ fn version_of(generation: &Generation) -> Version {
     (generation.size, generation.mtime)
 }
 
-/// What was written to files, by number.
+/// Write history by inode number.
 #[derive(Debug)]
 pub(super) struct History {
     files: Mutex<HashMap<u64, Tracked>>,
-    /// Files that were made through the mount and not encoded since, with the changes that are under way. There is no redundancy that they could be
-    /// compared with, so nothing is remembered of them, and their version is not asked for.
+    /// Files created through the mount and not encoded since, with the changes in progress. They have no redundancy to
+    /// compare with, so they get no history, and their version is not read.
     new: Mutex<HashMap<u64, u32>>,
-    /// Changes hold one of these for reading; a worker that repairs blocks of a file, for writing. A few locks do for all files.
+    /// Held for reading during a change, for writing while a worker repairs blocks. Files share 64 locks.
     changing: [RwLock<()>; 64],
 }
 
-/// What is known of one file.
+/// History of one file.
 #[derive(Debug)]
 struct Tracked {
-    /// Versions that redundancy may be of, with what was written since.
+    /// Versions that may be protected, with the ranges written since.
     versions: Vec<(Version, Ranges)>,
-    /// The version that the last change left; nothing if it is not known.
+    /// Version after the last change, if known.
     last: Option<Version>,
-    /// Changes that are under way.
+    /// Changes in progress.
     changes: u32,
 }
 
@@ -60,7 +64,7 @@ impl Tracked {
         Tracked { versions, last: version, changes: 0 }
     }
 
-    /// Whether nothing but the mount wrote to the file since it began to be tracked, up to this version.
+    /// True if only the mount wrote to the file up to this version.
     fn is_at(&self, version: Version) -> bool {
         self.changes == 0 && self.last == Some(version)
     }
@@ -79,7 +83,7 @@ impl Default for History {
 
 impl History {
     fn files(&self) -> MutexGuard<'_, HashMap<u64, Tracked>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.files)
     }
 
     fn lock_of(&self, number: u64) -> &RwLock<()> {
@@ -87,7 +91,7 @@ impl History {
     }
 
     fn new_files(&self) -> MutexGuard<'_, HashMap<u64, u32>> {
-        self.new.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.new)
     }
 
     /// A file was made.
@@ -105,7 +109,7 @@ impl History {
         self.new_files().remove(&number);
     }
 
-    /// Changes the content of a file. `range` says which bytes, given the size that the file has before.
+    /// Runs a change of the content. `range` returns the affected bytes, given the size before.
     pub(super) fn change<T>(
         &self,
         number: u64,
@@ -113,7 +117,7 @@ impl History {
         range: impl FnOnce(u64) -> Range<u64>,
         act: impl FnOnce() -> T,
     ) -> T {
-        let _nobody_repairs = self.lock_of(number).read().unwrap_or_else(PoisonError::into_inner);
+        let _no_repair = sync::read(self.lock_of(number));
         if let Some(changes) = self.new_files().get_mut(&number) {
             *changes += 1;
         } else {
@@ -162,8 +166,8 @@ impl History {
         }
     }
 
-    /// The mtime of a file was set. Of a file that was written before, that is part of the writing (`rsync`, `cp -p`). Otherwise somebody says that
-    /// its content is meant as it is (`touch`).
+    /// Notes that the mtime of a file was set. After a write this is part of copying (`rsync`, `cp -p`), and the
+    /// history stays. Without one it declares the current content intended (`touch`), and the history is discarded.
     pub(super) fn set_times(&self, number: u64, before: &Generation, after: &Generation) {
         let mut files = self.files();
         let Some(tracked) = files.get_mut(&number) else { return };
@@ -210,7 +214,7 @@ impl DirectoryWriter for History {
 
     fn with_writes_paused(&self, now: &Generation, act: &mut dyn FnMut() -> Option<Generation>) -> bool {
         let number = now.inode;
-        let _nobody_writes = self.lock_of(number).write().unwrap_or_else(PoisonError::into_inner);
+        let _no_writes = sync::write(self.lock_of(number));
         if !self.files().get(&number).is_some_and(|tracked| tracked.is_at(version_of(now))) {
             return false;
         }

@@ -1,10 +1,11 @@
-//! Reading files: large pieces from the disk, or from where the system keeps them; checked by signatures where there are any.
+//! Reads in a mounted directory: buffered, mapped or direct; verified where the file has current redundancy.
 
 use super::content::OpenFile;
-use super::reach::stat_of;
-use super::{Answer, Guarded, Shared};
-use crate::served::Shown;
+use super::resolve::stat_of;
+use super::{Answer, Shared, VerifiedReads};
+use crate::served::MappedRead;
 use gabion_platform::direct::Direct;
+use gabion_platform::sync;
 use gabion_platform::window::Window;
 use gabion_vault::degraded::{DegradedReader, ReadError};
 use gabion_vault::redundancy::read_up_to;
@@ -14,33 +15,35 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{RwLock, RwLockReadGuard};
 
-/// How far ahead of a sequential reader the source is read. Its own reading ahead is confused by pieces that come from several threads.
+/// Largest read-ahead window, in bytes. The source's own read-ahead does not recognise a sequential reader whose
+/// requests arrive on several threads.
 const AHEAD: u64 = 32 << 20;
 
-/// As far ahead as somebody has read would be a wait for the disk with every doubling, in a file of 512 MiB one sixth of the time.
-const EAGER: u64 = 4;
+/// Window as a multiple of the bytes read so far. With a factor of 1 the reader waits for the disk at every doubling:
+/// one sixth of the time for 512 MiB.
+const AHEAD_FACTOR: u64 = 4;
 
-/// So much of it is announced together, and in pieces of this size: what is beyond that, the kernel would leave out. It takes as much at a time as
-/// a disk reads at once.
-const TOGETHER: u64 = 4 << 20;
+/// Read-ahead is requested in batches of `BATCH` bytes, in calls of `PIECE` bytes: the kernel ignores the part of a
+/// call beyond the disk's largest request.
+const BATCH: u64 = 4 << 20;
 const PIECE: u64 = 512 << 10;
 
 impl OpenFile {
-    /// Has the source read ahead of who reads this range and goes on: [`EAGER`] times as far as he has come, up to a bound. What can be
-    /// fetched from the disk is not to be in memory only because we said that it will be read.
+    /// Requests read-ahead for a sequential reader that reads this range: [`AHEAD_FACTOR`] times the bytes read so far,
+    /// up to [`AHEAD`]. Not for files read directly: their data would enter the page cache.
     fn announce(&self, range: Range<u64>) {
         if self.direct.get().is_some_and(Option::is_some) {
             return;
         }
         let (announced, end) = (self.announced.load(Ordering::Relaxed), range.end);
-        let window = end.saturating_mul(EAGER).min(AHEAD);
-        let goes_on = end <= announced + 2 * AHEAD && announced + window.min(TOGETHER) <= end + window;
+        let window = end.saturating_mul(AHEAD_FACTOR).min(AHEAD);
+        let goes_on = end <= announced + 2 * AHEAD && announced + window.min(BATCH) <= end + window;
         if goes_on && self.announced.fetch_max(end + window, Ordering::Relaxed) == announced {
             let mut start = announced.max(range.start);
             while let Some(length) = NonZeroU64::new((end + window).saturating_sub(start).min(PIECE)) {
-                // Only advice: what is not there yet is waited for.
+                // Advice only: a read waits for data that is not there yet.
                 let _ = rustix::fs::fadvise(&self.file, start, Some(length), Advice::WillNeed);
                 start += length.get();
             }
@@ -48,8 +51,8 @@ impl OpenFile {
     }
 }
 
-/// Keeps files as long as they are while bytes of them are shown: the kernel would be at a loss for pages that go. A few locks do for
-/// all files.
+/// Locks that prevent truncation of a file while a range of it is mapped: the kernel fails for pages that disappear.
+/// Files share 64 locks.
 #[derive(Debug)]
 pub(super) struct Lengths([RwLock<()>; 64]);
 
@@ -64,21 +67,21 @@ impl Lengths {
         &self.0[number as usize % self.0.len()]
     }
 
-    /// Nobody cuts the file through this mount as long as the guard is kept.
+    /// Prevents truncation through this mount while the guard is held.
     fn keep(&self, number: u64) -> RwLockReadGuard<'_, ()> {
-        self.of(number).read().unwrap_or_else(PoisonError::into_inner)
+        sync::read(self.of(number))
     }
 
-    /// Does what may cut the file, while nothing of it is shown.
+    /// Runs an operation that may truncate the file, while no range of it is mapped.
     pub(super) fn change<T>(&self, number: u64, work: impl FnOnce() -> T) -> T {
-        let _nothing_is_shown = self.of(number).write().unwrap_or_else(PoisonError::into_inner);
+        let _unmapped = sync::write(self.of(number));
         work()
     }
 
-    /// Returns when all that is shown now is no longer.
-    pub(super) fn wait_until_nothing_is_shown(&self) {
+    /// Waits until all ranges that are mapped now are unmapped.
+    pub(super) fn wait_until_unmapped(&self) {
         for lock in &self.0 {
-            drop(lock.write().unwrap_or_else(PoisonError::into_inner));
+            drop(sync::write(lock));
         }
     }
 }
@@ -89,7 +92,7 @@ impl Shared {
         open.announce(offset..offset.saturating_add(buffer.len() as u64));
         match open.reader.get_or_init(|| self.reader(&open)).as_ref().map(|it| it.read(offset, buffer)) {
             Some(Ok(got)) => Ok(got),
-            // What it was opened for is not what is there now.
+            // The redundancy is not of the current version.
             None | Some(Err(ReadError::Open(_) | ReadError::Short(_))) => {
                 read_up_to(&open.file, buffer, offset)
             }
@@ -97,8 +100,8 @@ impl Shared {
         }
     }
 
-    /// Reads from the disk what is there alone: the kernel keeps what it is answered, so that the system need not keep it once more. Nothing
-    /// where that cannot be, or what is there is wrong.
+    /// Reads uncached data directly from the disk: the kernel caches the reply, so the source's page cache need not
+    /// hold it too. `None` if direct reads are not possible or the data fails verification.
     pub(super) fn fetch(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Option<usize> {
         let open = self.files.get(handle).ok()?;
         let direct = open.direct.get_or_init(|| Direct::open(open.file.as_fd())).as_ref()?;
@@ -111,28 +114,35 @@ impl Shared {
         reader.is_none_or(|reader| reader.vouches_for(offset, &buffer[..got])).then_some(got)
     }
 
-    /// What is right as it is, or cannot be checked, shown where the system keeps it.
-    pub(super) fn show(&self, handle: u64, offset: u64, size: u32, window: &mut Window) -> Option<Shown<'_>> {
+    /// Maps a range from the page cache, if it passes verification or cannot be verified.
+    pub(super) fn map_read(
+        &self,
+        handle: u64,
+        offset: u64,
+        size: u32,
+        window: &mut Window,
+    ) -> Option<MappedRead<'_>> {
         let open = self.files.get(handle).ok()?;
         let reader = open.reader.get_or_init(|| self.reader(&open)).as_ref();
-        let wanted = offset.checked_add(u64::from(size))?;
-        open.announce(offset..wanted);
+        let requested_end = offset.checked_add(u64::from(size))?;
+        open.announce(offset..requested_end);
         let uncut = self.lengths.keep(open.number);
-        let end = stat_of(&open.file).ok()?.stx_size.min(wanted);
+        let end = stat_of(&open.file).ok()?.stx_size.min(requested_end);
         let bytes = usize::try_from(end.checked_sub(offset)?).ok()?;
         window.show(&open.file, std::slice::from_ref(&(offset..end))).ok()?;
         window.populate().ok()?;
         if reader.is_some_and(|reader| !reader.vouches_for(offset, window.piece(0))) {
             return None;
         }
-        Some(Shown { bytes, _uncut: uncut })
+        Some(MappedRead { bytes, _uncut: uncut })
     }
 
-    /// A reader that knows which blocks of a file are right, whatever name its redundancy lies under. Who writes a file sees what is there.
+    /// Verified reader of a file, under whatever name its redundancy is stored. `None` for files opened for writing:
+    /// they read the current bytes.
     pub(super) fn reader(&self, open: &OpenFile) -> Option<DegradedReader> {
-        let guarded = self.guarded.as_ref().filter(|_| !open.writable)?;
+        let verified = self.verified.as_ref().filter(|_| !open.writable)?;
         let path = self.nodes.path(open.number);
-        let Guarded { storage, coders, names, .. } = guarded;
+        let VerifiedReads { storage, coders, names, .. } = verified;
         DegradedReader::of_open(&**storage, coders, &open.file, path.as_deref(), names).ok().flatten()
     }
 }

@@ -1,12 +1,12 @@
-//! Access control lists, in the form in which the kernel hands them over as extended attributes.
+//! POSIX access control lists, in the kernel's encoding as extended attributes.
 //!
-//! The kernel checks access by them and asks us to keep them: the bits of the mode and the entries that stand for them say the
-//! same, whichever of the two is set, and what is made in a directory takes over the directory's default list.
+//! The kernel enforces them; this module keeps them consistent: setting the mode updates the entries of the list and
+//! the other way round, and new entries of a directory inherit its default list.
 
-/// The list of a file.
+/// Attribute of the access list.
 pub(super) const ACCESS: &[u8] = b"system.posix_acl_access";
 
-/// The list that a directory hands down.
+/// Attribute of the default list, which new entries of a directory inherit.
 pub(super) const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
@@ -18,7 +18,7 @@ const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHERS: u16 = 0x20;
 
-/// A list, its entries in the order of the kernel.
+/// An access control list, with its entries in the kernel's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct List(Vec<Entry>);
 
@@ -57,12 +57,12 @@ impl List {
         bytes
     }
 
-    /// Whether it says more than a mode can.
-    pub(super) fn says_more(&self) -> bool {
+    /// True if it has entries that a mode cannot express.
+    pub(super) fn is_extended(&self) -> bool {
         self.0.iter().any(|entry| [USER, GROUP, MASK].contains(&entry.tag))
     }
 
-    /// The entry that the bits of the group stand for.
+    /// The entry that corresponds to the group bits of the mode.
     fn group_tag(&self) -> u16 {
         if self.0.iter().any(|entry| entry.tag == MASK) { MASK } else { GROUP_OF_FILE }
     }
@@ -71,7 +71,7 @@ impl List {
         self.0.iter().find(|entry| entry.tag == tag).map_or(0, |entry| u32::from(entry.rights))
     }
 
-    /// The bits of a mode that say what the list says, the others as they were.
+    /// The mode that corresponds to the list; bits beyond 0o777 are kept.
     pub(super) fn mode(&self, before: u32) -> u32 {
         let bits = self.rights(OWNER) << 6 | self.rights(self.group_tag()) << 3 | self.rights(OTHERS);
         before & !0o777 | bits
@@ -82,7 +82,7 @@ impl List {
         List(entries.map(|entry| Entry { rights: change(entry.tag, entry.rights), ..*entry }).collect())
     }
 
-    /// The list after the mode was set.
+    /// The list after the mode was changed.
     pub(super) fn with_mode(&self, mode: u32) -> List {
         let group = self.group_tag();
         self.each(|tag, rights| match tag {
@@ -93,7 +93,7 @@ impl List {
         })
     }
 
-    /// The list and the mode of something that is made with `mode` in a directory with this default list.
+    /// List and mode of an entry created with `mode` in a directory with this default list.
     pub(super) fn handed_down(&self, mode: u32) -> (List, u32) {
         let group = self.group_tag();
         let list = self.each(|tag, rights| match tag {
@@ -107,23 +107,23 @@ impl List {
     }
 }
 
-/// Attributes of a file or directory.
+/// Extended attributes of a file or directory.
 pub(super) type Attributes = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The list that attributes have under a name.
+/// The list stored under a name.
 pub(super) fn list_of(attributes: &Attributes, name: &[u8]) -> Option<List> {
     attributes.iter().find(|(known, _)| known == name).and_then(|(_, value)| List::decode(value))
 }
 
-/// Puts a list into attributes, in place of what is there; one that says no more than the mode is not kept.
+/// Stores or removes a list. An access list that the mode expresses is not stored.
 pub(super) fn put(attributes: &mut Attributes, name: &[u8], list: Option<&List>) {
     attributes.retain(|(known, _)| known != name);
-    if let Some(list) = list.filter(|list| name == DEFAULT || list.says_more()) {
+    if let Some(list) = list.filter(|list| name == DEFAULT || list.is_extended()) {
         attributes.push((name.to_vec(), list.encode()));
     }
 }
 
-/// Attributes and mode of what is made with `mode` in a directory with these attributes.
+/// Attributes and mode of an entry created with `mode` in a directory with these attributes.
 pub(super) fn inherit(directory: &Attributes, mode: u32, is_directory: bool) -> (Attributes, u32) {
     let Some(default) = list_of(directory, DEFAULT) else { return (Vec::new(), mode) };
     let (list, mode) = default.handed_down(mode);
@@ -144,11 +144,11 @@ mod tests {
     }
 
     #[test]
-    fn modes_and_lists_say_the_same() {
+    fn modes_and_lists_agree() {
         let small = list(&[(1, 7, u32::MAX), (4, 5, u32::MAX), (0x20, 0, u32::MAX)]);
-        assert_eq!((small.mode(0o4000), small.says_more()), (0o4750, false));
+        assert_eq!((small.mode(0o4000), small.is_extended()), (0o4750, false));
         let large = list(&[(1, 6, 0), (2, 7, 12), (4, 4, 0), (0x10, 6, 0), (0x20, 4, 0)]);
-        assert_eq!((large.mode(0), large.says_more()), (0o664, true));
+        assert_eq!((large.mode(0), large.is_extended()), (0o664, true));
         let changed = large.with_mode(0o1710);
         assert_eq!(changed.mode(0), 0o710);
         assert_eq!(changed, list(&[(1, 7, 0), (2, 7, 12), (4, 4, 0), (0x10, 1, 0), (0x20, 0, 0)]));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_hand_lists_down() {
+    fn entries_inherit_the_default_list() {
         let default = list(&[(1, 7, 0), (2, 7, 12), (4, 5, 0), (0x10, 7, 0), (0x20, 5, 0)]);
         let mut directory = Vec::new();
         put(&mut directory, DEFAULT, Some(&default));

@@ -1,13 +1,14 @@
-//! What is in files, and what else there is to know of them.
+//! Content and attributes of files in a mounted pool.
 
 use super::acl::{self, ACCESS, Attributes};
 use super::errors::ForKernel;
 use super::inodes::Inode;
-use super::{Answer, Shared, lock};
-use crate::attributes::{Wanted, asked_for};
-use crate::directory::Guarded;
+use super::{Answer, Shared};
+use crate::attributes::{SetAttr, asked_for};
+use crate::directory::VerifiedReads;
 use crate::recorder::Rest;
 use fuser::{FileAttr, FileHandle, FopenFlags, TimeOrNow};
+use gabion_platform::sync::lock;
 use gabion_vault::changelog::WHOLE;
 use gabion_vault::degraded::{DegradedReader, ReadError};
 use gabion_vault::live::{DirectoryChange, LiveEntry};
@@ -19,22 +20,22 @@ use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use std::sync::{Arc, OnceLock};
 
-/// The range of a change that is not one of the content: it has to be looked at.
-pub(super) const ANYTHING: std::ops::Range<u64> = 0..1;
+/// Range recorded for a change of attributes only, so that a worker examines the file.
+pub(super) const NO_CONTENT: std::ops::Range<u64> = 0..1;
 
-/// A file that a program has open.
+/// An open file.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     inode: Arc<Inode>,
     rest: Rest,
     writable: bool,
-    /// Every write is to be durable when it returns.
+    /// Opened with `O_SYNC` or `O_DSYNC`: each write is durable when it returns.
     synchronous: bool,
-    /// Reads blocks that are known to be right; nothing where there is nothing to know that from.
+    /// Verified reader; `None` if the file has no current redundancy.
     reader: OnceLock<Option<DegradedReader>>,
 }
 
-/// What tells one content of a file from the next.
+/// Content version of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Version {
     size: u64,
@@ -48,8 +49,7 @@ impl Version {
     }
 }
 
-/// Permissions after someone has written who is not privileged, or the owner is another one: nobody gets rights by a content that
-/// its owner did not write.
+/// Permissions without setuid and setgid: an unprivileged user changed the content, or the owner changed.
 fn without_rights(mode: u32) -> u32 {
     let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
     mode & !(0o4000 | group)
@@ -76,12 +76,12 @@ impl Shared {
         Ok((handle, keep | FopenFlags::FOPEN_NOFLUSH))
     }
 
-    /// Notes that a file is open; it is held already.
+    /// Registers an open file whose inode is already in the table.
     pub(super) fn opened_as(&self, inode: Arc<Inode>, path: &[u8], flags: i32) -> FileHandle {
         let flags = OFlags::from_bits_retain(flags as u32);
         let writable = !(flags & OFlags::ACCMODE).is_empty();
         let synchronous = flags.intersects(OFlags::SYNC | OFlags::DSYNC);
-        let rest = self.recorder.rest(path, &inode.file.stat());
+        let rest = self.recorder.rest_of(path, &inode.file.stat());
         self.nodes.opened(inode.number, true);
         FileHandle(self.files.add(Arc::new(OpenFile {
             inode,
@@ -95,15 +95,15 @@ impl Shared {
     pub(super) fn release(&self, handle: u64) {
         let Some(open) = self.files.remove(handle) else { return };
         let number = open.inode.number;
-        if let (Some(guarded), Some(Some(reader))) = (&self.guarded, open.reader.get()) {
+        if let (Some(verified), Some(Some(reader))) = (&self.verified, open.reader.get()) {
             let report = reader.report();
             if report.is_degraded() {
-                (guarded.note)(&self.nodes.path(number).unwrap_or_default(), &report);
+                (verified.note)(&self.nodes.path(number).unwrap_or_default(), &report);
             }
         }
-        self.note_made(&open.inode, &self.nodes.path(number).unwrap_or_default());
+        self.report_reconstructed(&open.inode, &self.nodes.path(number).unwrap_or_default());
         if open.writable {
-            self.record_written(number);
+            self.pending.flush_file(number);
         }
         self.let_go(&open.inode);
         if open.writable {
@@ -118,20 +118,20 @@ impl Shared {
             return checked;
         }
         let name = || self.nodes.paths(open.inode.number);
-        open.inode.file.read(&name, offset, buffer, self.guarded.is_some()).for_kernel()
+        open.inode.file.read(&name, offset, buffer, self.verified.is_some()).for_kernel()
     }
 
-    /// Bytes that are known to be right; nothing where there is nothing to know that from, or someone writes.
+    /// Verified bytes. `None` if the file has no current redundancy or is being written.
     fn read_checked(&self, open: &OpenFile, offset: u64, buffer: &mut [u8]) -> Option<Answer<usize>> {
-        let guarded = self.guarded.as_ref().filter(|_| !open.writable)?;
-        let reader = open.reader.get_or_init(|| self.reader(guarded, open)).as_ref()?;
+        let verified = self.verified.as_ref().filter(|_| !open.writable)?;
+        let reader = open.reader.get_or_init(|| self.reader(verified, open)).as_ref()?;
         let version = reader.stat().generation();
         let rests = || open.inode.file.is_at_rest_as(&version);
         if !rests() {
             return None;
         }
         let got = reader.read(offset, buffer);
-        // Asked once more: what was written meanwhile looks like damage to who knows the version before.
+        // Checked again: bytes written meanwhile look like damage to a reader of the old version.
         match got {
             _ if !rests() => None,
             Ok(got) => Some(Ok(got)),
@@ -140,29 +140,30 @@ impl Shared {
         }
     }
 
-    fn reader(&self, guarded: &Guarded, open: &OpenFile) -> Option<DegradedReader> {
+    fn reader(&self, verified: &VerifiedReads, open: &OpenFile) -> Option<DegradedReader> {
         let path = self.nodes.path(open.inode.number)?;
-        DegradedReader::open_guarded(&*guarded.storage, &guarded.coders, &path).ok().flatten()
+        DegradedReader::open_guarded(&*verified.storage, &verified.coders, &path).ok().flatten()
     }
 
-    /// Changes the content of an open file.
+    /// Runs a change of an open file.
     pub(super) fn work(&self, inode: &Inode, work: impl Fn() -> Result<(), PoolError>) -> Answer<()> {
-        let done = self.with_room(|| {
-            let _stay = self.names_stay();
+        let done = self.retry_when_full(|| {
+            let _names = self.read_names();
             work().for_kernel()
         });
-        // Part of it may have been written all the same.
-        done.inspect_err(|_| self.note_written(inode.number, ANYTHING, self.rest_of(inode)))
+        // After an error, part of the data may have been written.
+        done.inspect_err(|_| self.pending.add(inode.number, NO_CONTENT, self.rest_of(inode)))
     }
 
-    /// Does something that takes room. If there is none, what was removed a moment ago is cleared away first.
-    pub(super) fn with_room<T>(&self, work: impl Fn() -> Answer<T>) -> Answer<T> {
+    /// Runs an operation that needs disk space. If the pool is full, deletes the objects of removed files and tries
+    /// again.
+    pub(super) fn retry_when_full<T>(&self, work: impl Fn() -> Answer<T>) -> Answer<T> {
         let (since, mut cleared) = (Stopwatch::start(), false);
         loop {
             match work() {
                 Err(error)
                     if error.raw_os_error() == Some(Errno::NOSPC.raw_os_error())
-                        && (self.nodes.wait_for_room(&since) || !cleared) =>
+                        && (self.nodes.wait_for_space(&since) || !cleared) =>
                 {
                     self.live.tick().for_kernel()?;
                     cleared = true;
@@ -174,10 +175,10 @@ impl Shared {
 
     pub(super) fn rest_of(&self, inode: &Inode) -> Rest {
         let path = self.nodes.path(inode.number).unwrap_or_default();
-        self.recorder.rest(&path, &inode.file.stat())
+        self.recorder.rest_of(&path, &inode.file.stat())
     }
 
-    /// Takes the rights of a file away that go with its content. Says whether there were any.
+    /// Removes setuid and setgid. True if there were any.
     pub(super) fn drop_rights(&self, handle: u64) -> Answer<bool> {
         let open = self.files.get(handle)?;
         let inode = &open.inode;
@@ -200,7 +201,7 @@ impl Shared {
         let name = || self.nodes.paths(inode.number);
         self.work(inode, || inode.file.write(&name, offset, data))?;
         if !data.is_empty() {
-            self.note_written(inode.number, offset..offset + data.len() as u64, *rest);
+            self.pending.add(inode.number, offset..offset + data.len() as u64, *rest);
         }
         if *synchronous { self.sync(handle) } else { Ok(()) }
     }
@@ -208,12 +209,12 @@ impl Shared {
     pub(super) fn sync(&self, handle: u64) -> Answer<()> {
         let open = self.files.get(handle)?;
         let inode = &open.inode;
-        self.record_written(inode.number);
+        self.pending.flush_file(inode.number);
         {
-            let _stay = self.names_stay();
+            let _names = self.read_names();
             inode.file.sync(&|| self.nodes.paths(inode.number)).for_kernel()?;
         }
-        self.recorder.settle();
+        self.recorder.flush();
         Ok(())
     }
 
@@ -234,20 +235,20 @@ impl Shared {
             }
             _ => return Err(Errno::OPNOTSUPP.into()),
         }
-        self.note_written(inode.number, offset..offset.saturating_add(length), open.rest);
+        self.pending.add(inode.number, offset..offset.saturating_add(length), open.rest);
         Ok(())
     }
 
-    /// Changes attributes, the size among them.
-    pub(super) fn change(&self, number: u64, wanted: Wanted, uid: u32) -> Answer<FileAttr> {
+    /// Changes attributes, including the size.
+    pub(super) fn change(&self, number: u64, set: SetAttr, uid: u32) -> Answer<FileAttr> {
         if Shared::is_directory(number) {
-            let _stay = self.names_stay();
-            let Wanted { mode, uid, gid, .. } = wanted;
-            let mtime = wanted.mtime.map(|time| self.nanos(time));
+            let _names = self.read_names();
+            let SetAttr { mode, uid, gid, .. } = set;
+            let mtime = set.mtime.map(|time| self.nanos(time));
             let mode = mode.map(|mode| mode & 0o7777);
             let (path, change) = (self.path(number)?, DirectoryChange { mode, uid, gid, mtime });
             self.live.change_directory(&path, change).for_kernel()?;
-            let accessed = wanted.atime.map(|time| self.nanos(time));
+            let accessed = set.atime.map(|time| self.nanos(time));
             let LiveEntry::Directory(_, now) = self.found(number)? else { return Err(Errno::STALE.into()) };
             let listed = mode.is_some() && acl::list_of(&now.attributes, ACCESS).is_some();
             if accessed.is_some() || listed {
@@ -260,33 +261,33 @@ impl Shared {
             }
         } else {
             let inode = self.hold(number)?;
-            let changed = self.change_file(&inode, wanted, uid);
+            let changed = self.change_file(&inode, set, uid);
             let attributes = inode.attributes();
             self.let_go(&inode);
             changed?;
-            if wanted.size.is_none() {
+            if set.size.is_none() {
                 return Ok(attributes);
             }
         }
         self.attributes(number)
     }
 
-    fn change_file(&self, inode: &Inode, wanted: Wanted, uid: u32) -> Answer<()> {
+    fn change_file(&self, inode: &Inode, set: SetAttr, uid: u32) -> Answer<()> {
         let name = || self.nodes.paths(inode.number);
-        if let Some(size) = wanted.size {
+        if let Some(size) = set.size {
             self.work(inode, || inode.file.set_size(&name, size))?;
-            self.note_written(inode.number, WHOLE, self.rest_of(inode));
+            self.pending.add(inode.number, WHOLE, self.rest_of(inode));
         }
         let mode_before = inode.file.stat().mode;
-        let owned = wanted.uid.is_some() || wanted.gid.is_some();
-        let cut = wanted.size.is_some() && uid != 0;
-        let mode = match wanted.mode {
+        let owned = set.uid.is_some() || set.gid.is_some();
+        let cut = set.size.is_some() && uid != 0;
+        let mode = match set.mode {
             Some(mode) => Some(mode & 0o7777),
             None if owned || cut => Some(without_rights(mode_before)).filter(|&mode| mode != mode_before),
             None => None,
         };
         let (mtime, accessed) =
-            (wanted.mtime.map(|time| self.nanos(time)), wanted.atime.map(|time| self.nanos(time)));
+            (set.mtime.map(|time| self.nanos(time)), set.atime.map(|time| self.nanos(time)));
         if mode.is_none() && !owned && mtime.is_none() && accessed.is_none() {
             return Ok(());
         }
@@ -294,21 +295,21 @@ impl Shared {
             inode.file.update(&name, |stub| {
                 stub.metadata.mode = mode.unwrap_or(stub.metadata.mode);
                 set_mode(&mut stub.metadata.attributes, mode);
-                stub.metadata.uid = wanted.uid.unwrap_or(stub.metadata.uid);
-                stub.metadata.gid = wanted.gid.unwrap_or(stub.metadata.gid);
+                stub.metadata.uid = set.uid.unwrap_or(stub.metadata.uid);
+                stub.metadata.gid = set.gid.unwrap_or(stub.metadata.gid);
                 stub.mtime = mtime.unwrap_or(stub.mtime);
                 stub.accessed = accessed.or(stub.accessed);
                 Ok(())
             })
         })?;
         if inode.file.with_stub(Stub::is_file) {
-            self.note_written(inode.number, ANYTHING, self.rest_of(inode));
+            self.pending.add(inode.number, NO_CONTENT, self.rest_of(inode));
         }
         Ok(())
     }
 }
 
-/// Lists say what a new mode does.
+/// Applies a new mode to the access control list.
 fn set_mode(attributes: &mut Attributes, mode: Option<u32>) {
     if let (Some(mode), Some(list)) = (mode, acl::list_of(attributes, ACCESS)) {
         acl::put(attributes, ACCESS, Some(&list.with_mode(mode)));

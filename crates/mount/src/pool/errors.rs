@@ -1,13 +1,13 @@
-//! What a pool says, in the numbers of the operating system.
+//! Maps errors of the pool to error numbers.
 
 use super::Answer;
 use gabion_vault::storage::pool::PoolError;
 use rustix::io::Errno;
 use std::io;
 
-/// The same outcome, for the kernel.
+/// Conversion of a pool's result to one for the kernel.
 pub(super) trait ForKernel<T> {
-    /// With a number in place of the words.
+    /// Replaces the error by its error number.
     fn for_kernel(self) -> Answer<T>;
 }
 
@@ -19,12 +19,12 @@ impl<T> ForKernel<T> for Result<T, PoolError> {
 
 fn number(error: &PoolError) -> Errno {
     match error {
-        // A disk of the pool is read-only, not the mount.
+        // `EROFS` would say that the mount is read-only; here one disk of the pool is.
         PoolError::Target { source, .. } if source.kind() == io::ErrorKind::ReadOnlyFilesystem => Errno::IO,
         PoolError::Path { source, .. }
         | PoolError::Target { source, .. }
         | PoolError::Caller { source, .. } => number_of(source),
-        // Targets that are full are not counted.
+        // Full targets do not count as available, so too few domains are left.
         PoolError::Domains { .. } => Errno::NOSPC,
         PoolError::Quorum { .. } => Errno::ROFS,
         PoolError::Mounted { .. } => Errno::BUSY,

@@ -1,7 +1,7 @@
-//! Extended attributes of files, links and directories, access control lists among them.
+//! Extended attributes of files, links and directories, including access control lists.
 
 use super::acl::{self, ACCESS, Attributes, DEFAULT, List};
-use super::content::ANYTHING;
+use super::content::NO_CONTENT;
 use super::errors::ForKernel;
 use super::{Answer, Shared};
 use gabion_vault::live::{DirectoryChange, LiveEntry};
@@ -10,17 +10,18 @@ use gabion_vault::storage::pool::stub::Stub;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-/// Bytes of extended attributes that a file may have: they travel in headers of redundancy.
+/// Most bytes of extended attributes of a file: they are stored in headers of redundancy files.
 const MAX_ATTRIBUTES: usize = 16 << 10;
 
-/// The same for a directory: they are in one attribute of it on every mirror, and most file systems have a block for that.
+/// The same for a directory: they are stored in one extended attribute on each mirror, for which most file systems have
+/// one block.
 const MAX_OF_DIRECTORY: usize = 1500;
 
 fn refuse(number: Errno) -> PoolError {
     PoolError::Caller { doing: "changing attributes", source: number.into() }
 }
 
-/// Puts an attribute in place, if that is what `flags` ask for and there is room.
+/// Sets an attribute, subject to `flags` and the limit of `room` bytes.
 fn put(
     attributes: &mut Attributes,
     (name, value): (&[u8], &[u8]),
@@ -54,7 +55,7 @@ impl Shared {
         if let Some(inode) = self.opened(number) {
             return Ok(inode.file.with_stub(|stub| stub.metadata.attributes.clone()));
         }
-        let _stay = self.names_stay();
+        let _names = self.read_names();
         Ok(match self.found(number)? {
             LiveEntry::Directory(_, extra) => extra.attributes,
             LiveEntry::File(stub) => stub.metadata.attributes,
@@ -71,7 +72,7 @@ impl Shared {
         Ok(attributes.iter().flat_map(|(name, _)| [name.as_slice(), b"\0"].concat()).collect())
     }
 
-    /// Changes attributes, and the mode with them if `mode` says so.
+    /// Changes attributes, and the mode to that of the list `mode` if there is one.
     fn change_attributes(
         &self,
         number: u64,
@@ -79,7 +80,7 @@ impl Shared {
         change: impl Fn(&mut Attributes, usize) -> Result<(), PoolError>,
     ) -> Answer<()> {
         if Shared::is_directory(number) {
-            let _stay = self.names_stay();
+            let _names = self.read_names();
             let path = self.path(number)?;
             let changed = |extra: &mut gabion_vault::storage::pool::DirectoryExtra| {
                 change(&mut extra.attributes, MAX_OF_DIRECTORY)
@@ -103,7 +104,7 @@ impl Shared {
             })
         });
         if done.is_ok() && inode.file.with_stub(Stub::is_file) {
-            self.note_written(number, ANYTHING, self.rest_of(&inode));
+            self.pending.add(number, NO_CONTENT, self.rest_of(&inode));
         }
         self.let_go(&inode);
         done
@@ -119,7 +120,7 @@ impl Shared {
             let mode = (name == ACCESS).then_some(&list);
             return self.change_attributes(number, mode, |attributes, room| {
                 acl::put(attributes, name, None);
-                let is_kept = name == DEFAULT || list.says_more();
+                let is_kept = name == DEFAULT || list.is_extended();
                 if is_kept { put(attributes, (name, value), XattrFlags::empty(), room) } else { Ok(()) }
             });
         }

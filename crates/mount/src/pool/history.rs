@@ -1,4 +1,5 @@
-//! What was written to files through this mount: whoever makes redundancy asks, so that damage does not become part of it.
+//! Write history of a mounted pool for the workers that encode its files: a block that was not written and differs from
+//! its signature is corrupt, and is repaired before the file is encoded.
 
 use super::Shared;
 use super::errors::ForKernel;
@@ -8,7 +9,7 @@ use gabion_vault::storage::pool::PoolWriter;
 use gabion_vault::tree::Generation;
 use std::ops::Range;
 
-/// Blocks that are put right while programs wait with writing to the file.
+/// Most blocks repaired at a time while writes to the file wait.
 const AT_ONCE: usize = 16;
 
 impl PoolWriter for Shared {
@@ -28,11 +29,11 @@ impl PoolWriter for Shared {
         });
         let Ok(inode) = held else { return };
         for cells in cells.chunks(AT_ONCE) {
-            let _stay = self.names_stay();
-            // The kernel need not know a name of a file that nobody has open.
+            let _names = self.read_names();
+            // The kernel may not know the name of a file that is not open.
             inode.file.repair_blocks(&|| self.names_of(number, path), cells);
         }
-        self.note_made(&inode, path);
+        self.report_reconstructed(&inode, path);
         self.let_go(&inode);
     }
 }
@@ -46,11 +47,11 @@ impl Shared {
         names
     }
 
-    /// Notes blocks of an open file that had to be made from others.
-    pub(super) fn note_made(&self, inode: &Inode, path: &[u8]) {
+    /// Reports blocks of an open file that were reconstructed.
+    pub(super) fn report_reconstructed(&self, inode: &Inode, path: &[u8]) {
         let report = inode.file.take_report();
-        if let Some(guarded) = self.guarded.as_ref().filter(|_| report.is_degraded()) {
-            (guarded.note)(path, &report);
+        if let Some(verified) = self.verified.as_ref().filter(|_| report.is_degraded()) {
+            (verified.note)(path, &report);
         }
     }
 }

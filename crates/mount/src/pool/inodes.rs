@@ -1,11 +1,16 @@
-//! Files that someone has open, and what the kernel is told of files.
+//! Table of open files of a mounted pool, and attribute replies.
+//!
+//! While a file is open, its `Inode` has the current attributes; its stub in the namespace may be older. The last user
+//! publishes the stub and removes the entry.
 
 use super::content::Version;
 use super::errors::ForKernel;
-use super::{Answer, Shared, lock};
+use super::{Answer, Shared};
 use crate::attributes::device_number;
 use crate::nodes::ROOT;
 use fuser::{FileAttr, FileType, Generation, INodeNo};
+use gabion_platform::sync;
+use gabion_platform::sync::lock;
 use gabion_vault::format::FileId;
 use gabion_vault::live::{LiveEntry, LiveFile};
 use gabion_vault::storage::pool::stub::{Special, Stub};
@@ -15,28 +20,28 @@ use gabion_vault::world::Nanos;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Numbers of directories have this bit, those of files do not.
+/// Bit that is set in inode numbers of directories and clear in those of files.
 const DIRECTORY: u64 = 1 << 63;
 
-/// A file that someone has open, or is changing.
+/// A file that is open or being changed.
 #[derive(Debug)]
 pub(super) struct Inode {
     pub(super) number: u64,
     pub(super) file: LiveFile,
-    /// Changed with the table locked.
+    /// Number of users; changed with the table locked.
     users: AtomicUsize,
-    /// The path that its name had when it was taken away.
+    /// Path of its last name when that was removed.
     pub(super) was_at: Mutex<Vec<u8>>,
 }
 
-/// The number of a file: it stays the same as long as its content is changed in place.
+/// Inode number of a file, from its identifier: stable while the content is changed in place.
 pub(super) fn number_of(id: FileId) -> u64 {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&id.0[..8]);
-    // Clear of the root's, and of zero.
+    // Not 0, and not the root's number.
     (u64::from_le_bytes(bytes) & !DIRECTORY).max(ROOT + 1)
 }
 
@@ -47,7 +52,7 @@ pub(super) fn time(nanos: Nanos) -> SystemTime {
     }
 }
 
-/// What the kernel wants to know of a file.
+/// FUSE attributes of a file.
 pub(super) fn attributes_of(number: u64, stub: &Stub) -> FileAttr {
     let (kind, (major, minor)) = match (&stub.link, stub.special) {
         (Some(_), _) => (FileType::Symlink, (0, 0)),
@@ -58,15 +63,15 @@ pub(super) fn attributes_of(number: u64, stub: &Stub) -> FileAttr {
         (None, Some(Special::Block(major, minor))) => (FileType::BlockDevice, (major, minor)),
     };
     let rdev = device_number(major, minor);
-    FileAttr { kind, rdev, ..told_of(number, &stub.stat(0), stub.accessed) }
+    FileAttr { kind, rdev, ..file_attr(number, &stub.stat(0), stub.accessed) }
 }
 
-/// What the kernel wants to know of a directory.
+/// FUSE attributes of a directory.
 pub(super) fn attributes_of_directory(number: u64, stat: &Stat, extra: &DirectoryExtra) -> FileAttr {
-    told_of(number, stat, extra.accessed)
+    file_attr(number, stat, extra.accessed)
 }
 
-fn told_of(number: u64, stat: &Stat, accessed: Option<Nanos>) -> FileAttr {
+fn file_attr(number: u64, stat: &Stat, accessed: Option<Nanos>) -> FileAttr {
     FileAttr {
         ino: INodeNo(number),
         size: stat.size,
@@ -87,14 +92,14 @@ fn told_of(number: u64, stat: &Stat, accessed: Option<Nanos>) -> FileAttr {
 }
 
 impl Shared {
-    /// Names stay what they are while this is held.
-    pub(super) fn names_stay(&self) -> RwLockReadGuard<'_, ()> {
-        self.order.read().unwrap_or_else(PoisonError::into_inner)
+    /// Shared lock on all names: no name changes while it is held.
+    pub(super) fn read_names(&self) -> RwLockReadGuard<'_, ()> {
+        sync::read(&self.order)
     }
 
-    /// Names change, and nobody else is at them.
-    pub(super) fn names_change(&self) -> RwLockWriteGuard<'_, ()> {
-        self.order.write().unwrap_or_else(PoisonError::into_inner)
+    /// Exclusive lock on all names.
+    pub(super) fn change_names(&self) -> RwLockWriteGuard<'_, ()> {
+        sync::write(&self.order)
     }
 
     pub(super) fn path(&self, number: u64) -> Answer<Vec<u8>> {
@@ -108,13 +113,13 @@ impl Shared {
         self.nodes.path_of(parent, name).ok_or_else(|| Errno::STALE.into())
     }
 
-    /// The number of a directory: the one that the kernel knows it by, or one made of its path.
+    /// Inode number of a directory: the known one, or a hash of its path.
     pub(super) fn directory_number(&self, parent: u64, name: &[u8], path: &[u8]) -> u64 {
         if let Some(known) = self.nodes.number(parent, name).filter(|number| number & DIRECTORY != 0) {
             return known;
         }
         let mut number = fingerprint(path) | DIRECTORY;
-        // Another one that was renamed since may still have it.
+        // A directory that was renamed since may still have it.
         while self.nodes.is_known(number) {
             number = fingerprint(&number.to_le_bytes()) | DIRECTORY;
         }
@@ -125,13 +130,13 @@ impl Shared {
         number == ROOT || number & DIRECTORY != 0
     }
 
-    /// A file that is open already.
+    /// The inode of an open file.
     pub(super) fn opened(&self, number: u64) -> Option<Arc<Inode>> {
         lock(&self.inodes).get(&number).cloned()
     }
 
-    /// Tells the kernel of what a name stands for.
-    pub(super) fn tell(
+    /// Reply to a lookup of `name`; counts it as known to the kernel.
+    pub(super) fn entry_reply(
         &self,
         parent: u64,
         name: &[u8],
@@ -144,7 +149,7 @@ impl Shared {
             }
             LiveEntry::File(stub) => {
                 let number = number_of(stub.id);
-                // A file has one name, unless it says otherwise: someone else gave it another one.
+                // A file without hard links has one name: it was renamed by another process.
                 if let Some((old, its_name)) = self
                     .nodes
                     .name(number)
@@ -159,7 +164,7 @@ impl Shared {
         (attr, Generation(generation))
     }
 
-    /// What the kernel is told of a file that has this stub: someone may have it open.
+    /// Attributes of the open file if there is one, of the stub otherwise.
     fn attributes_now(&self, number: u64, stub: &Stub) -> FileAttr {
         self.opened(number).map_or_else(|| attributes_of(number, stub), |inode| inode.attributes())
     }
@@ -168,14 +173,14 @@ impl Shared {
         if let Some(inode) = self.opened(number) {
             return Ok(inode.attributes());
         }
-        let _stay = self.names_stay();
+        let _names = self.read_names();
         match self.found(number)? {
             LiveEntry::Directory(stat, extra) => Ok(attributes_of_directory(number, &stat, &extra)),
             LiveEntry::File(stub) => Ok(self.attributes_now(number, &stub)),
         }
     }
 
-    /// What a number stands for, by any of its names that still does.
+    /// The file or directory of an inode number, by any of its names.
     pub(super) fn found(&self, number: u64) -> Answer<LiveEntry> {
         let mut paths = self.nodes.paths(number);
         if number == ROOT {
@@ -190,12 +195,13 @@ impl Shared {
                 Some(_) | None => {}
             }
         }
-        // The kernel then looks the name up once more, and finds what stands there now: who opens a name to write to it, and is
-        // overtaken by a rename, need not be told that there is nothing.
+        // With `ESTALE` the kernel looks the name up again, so that an open that races with a rename finds the file
+        // that has the name now.
         Err(Errno::STALE.into())
     }
 
-    /// A file to work with, open or not. To be given back.
+    /// The inode of a file, which is added to the table if it is not open. The caller ends with
+    /// [`let_go`](Shared::let_go).
     pub(super) fn hold(&self, number: u64) -> Answer<Arc<Inode>> {
         self.hold_by(number, || match self.found(number)? {
             LiveEntry::File(stub) => Ok(stub),
@@ -203,7 +209,7 @@ impl Shared {
         })
     }
 
-    /// The same for one whose stub is found otherwise.
+    /// The same with another way to find the stub.
     pub(super) fn hold_by(
         &self,
         number: u64,
@@ -214,59 +220,59 @@ impl Shared {
             inode.users.fetch_add(1, Ordering::Relaxed);
             return Ok(Arc::clone(inode));
         }
-        // The table stays locked: nobody can change the stub between reading it and having it there.
+        // The table stays locked, so that the stub cannot change between reading it and inserting it.
         let inode = Arc::new(Inode::new(number, self.live.open(*find()?)));
         inodes.insert(number, Arc::clone(&inode));
         Ok(inode)
     }
 
-    /// A file that was just made is open.
+    /// Adds a file that was just created.
     pub(super) fn add(&self, file: LiveFile) -> Arc<Inode> {
         let inode = Arc::new(Inode::new(number_of(file.id()), file));
         lock(&self.inodes).insert(inode.number, Arc::clone(&inode));
         inode
     }
 
-    /// Gives a file back. Whoever is last publishes what it is.
+    /// Ends the use of an inode. The last user publishes its stub.
     pub(super) fn let_go(&self, inode: &Arc<Inode>) {
         if inode.users.fetch_sub(1, Ordering::AcqRel) > 1 {
             return;
         }
-        let _stay = self.names_stay();
+        let _names = self.read_names();
         let closed = inode.file.close(&|| self.nodes.paths(inode.number));
         let mut inodes = lock(&self.inodes);
         if inode.users.load(Ordering::Acquire) > 0 {
             return;
         }
-        // What could not be published stays in the table; the beat tries again.
+        // A stub that could not be published stays in the table; the flush thread tries again.
         let Ok(removed) = closed else { return };
-        take_out(&mut inodes, inode);
+        remove_from_table(&mut inodes, inode);
         drop(inodes);
         if let Some(stub) = removed {
             self.live.queue_removal(&lock(&inode.was_at), stub);
         }
     }
 
-    /// Publishes all that is not in stubs yet, and lets go of what nobody has open.
-    pub(super) fn rest_all(&self) {
+    /// Publishes the stubs of all files in the table, and removes those without users.
+    pub(super) fn publish_all(&self) {
         let all: Vec<Arc<Inode>> = lock(&self.inodes).values().cloned().collect();
         for inode in all {
-            let _stay = self.names_stay();
+            let _names = self.read_names();
             let rested = inode.file.rest(&|| self.nodes.paths(inode.number));
             let mut inodes = lock(&self.inodes);
             if rested.is_ok() && inode.users.load(Ordering::Acquire) == 0 && !inode.file.is_dirty() {
-                take_out(&mut inodes, &inode);
+                remove_from_table(&mut inodes, &inode);
             }
         }
-        // What could not be removed now is tried at the next beat.
+        // Objects that could not be removed now are tried again in the next round.
         let _ = self.live.tick();
     }
 
-    /// The mount is over, and so are all files that were open: the kernel need not have said so of each.
+    /// Closes all files after the end of the mount; the kernel does not release each of them.
     pub(super) fn close_all(&self) {
         let all: Vec<Arc<Inode>> = lock(&self.inodes).drain().map(|(_, inode)| inode).collect();
         for inode in all {
-            // What cannot be published now is as a crash would leave it.
+            // A failure here leaves the same state as a crash.
             if let Ok(Some(stub)) = inode.file.close(&|| self.nodes.paths(inode.number)) {
                 self.live.queue_removal(&lock(&inode.was_at), stub);
             }
@@ -274,8 +280,8 @@ impl Shared {
         let _ = self.live.tick();
     }
 
-    /// A file has lost the name that was at `path`.
-    pub(super) fn lost_name(&self, path: &[u8], unnamed: Unlinked) {
+    /// Notes that the name at `path` was removed from its file.
+    pub(super) fn name_removed(&self, path: &[u8], unnamed: Unlinked) {
         match unnamed {
             Unlinked::Other(stub) => {
                 if let Some(inode) = self.opened(number_of(stub.id)) {
@@ -299,15 +305,14 @@ impl Shared {
         }
     }
 
-    /// The version of a file that pages of the kernel are from.
+    /// Version of a file, for the kernel's cached pages.
     pub(super) fn version(inode: &Inode) -> Version {
         Version::of(&inode.file.stat())
     }
 }
 
-/// Takes a file out of the table that nobody has open. By its number another one may stand there already, opened since by someone who
-/// found the table empty: two of one file would not know of each other.
-fn take_out(inodes: &mut HashMap<u64, Arc<Inode>>, inode: &Arc<Inode>) {
+/// Removes an unused inode from the table, unless another inode with its number was inserted since.
+fn remove_from_table(inodes: &mut HashMap<u64, Arc<Inode>>, inode: &Arc<Inode>) {
     if inodes.get(&inode.number).is_some_and(|known| Arc::ptr_eq(known, inode)) {
         inodes.remove(&inode.number);
     }
@@ -318,15 +323,15 @@ impl Inode {
         Inode { number, file, users: AtomicUsize::new(1), was_at: Mutex::default() }
     }
 
-    /// What the kernel is told of it.
+    /// FUSE attributes.
     pub(super) fn attributes(&self) -> FileAttr {
         let attr = self.file.with_stub(|stub| attributes_of(self.number, stub));
-        // Only those who have it open know of a file without names.
+        // A file without names is known only by its open handles.
         if self.file.is_unlinked() { FileAttr { nlink: 0, ..attr } } else { attr }
     }
 }
 
-/// A number for some bytes; FNV-1a.
+/// FNV-1a hash.
 fn fingerprint(bytes: &[u8]) -> u64 {
     bytes
         .iter()

@@ -1,16 +1,17 @@
-//! Names: what they stand for, and how they come and go.
+//! Names in a mounted pool: lookup, create, link, rename, remove, list.
 
-use super::content::ANYTHING;
+use super::content::NO_CONTENT;
 use super::errors::ForKernel;
 use super::inodes::attributes_of;
-use super::{Answer, Shared, acl, lock};
-use crate::attributes::{Wanted, device_of, opens_own_file};
+use super::{Answer, Shared, acl};
+use crate::attributes::{SetAttr, device_of, opens_own_file};
 use crate::nodes::ROOT;
-use crate::served::{BELIEVED, Told};
+use crate::served::{CACHE_TIMEOUT, EntryReply};
 use fuser::{
     FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, RenameFlags, ReplyDirectory,
     ReplyDirectoryPlus, Request,
 };
+use gabion_platform::sync::lock;
 use gabion_vault::changelog::WHOLE;
 use gabion_vault::format::Metadata;
 use gabion_vault::live::{LiveEntry, LiveFile, RenameOutcome};
@@ -24,11 +25,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// A directory that a program has open.
+/// An open directory.
 #[derive(Debug)]
 pub(super) struct OpenDirectory {
     number: u64,
-    /// What is in it, as it was when it was read from its beginning.
+    /// Its entries when it was last read from the start.
     names: Mutex<Option<Arc<Vec<Vec<u8>>>>>,
 }
 
@@ -39,18 +40,18 @@ impl OpenDirectory {
 }
 
 impl Shared {
-    pub(super) fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Told> {
-        let _stay = self.names_stay();
+    pub(super) fn look_up(&self, parent: u64, name: &[u8]) -> Answer<EntryReply> {
+        let _names = self.read_names();
         let path = self.path_of(parent, name)?;
         let Some(found) = self.live.find(&path).for_kernel()? else {
-            // Someone else took it away.
+            // Removed by another process.
             self.nodes.removed(parent, name);
             return Err(Errno::NOENT.into());
         };
-        Ok(self.tell(parent, name, &path, &found))
+        Ok(self.entry_reply(parent, name, &path, &found))
     }
 
-    /// Owner, permissions and lists of what is made in a directory, and whether that hands its group down.
+    /// Owner, permissions and access control lists of a new entry, and whether the directory passes on its group.
     fn metadata(
         &self,
         path: &[u8],
@@ -67,7 +68,7 @@ impl Shared {
 
     fn make(&self, path: &[u8], mode: u32, request: &Request) -> Answer<LiveFile> {
         let (metadata, _) = self.metadata(path, mode, false, request)?;
-        self.with_room(|| self.live.create(path, &metadata).for_kernel())
+        self.retry_when_full(|| self.live.create(path, &metadata).for_kernel())
     }
 
     pub(super) fn make_node(
@@ -77,7 +78,7 @@ impl Shared {
         mode: u32,
         device: u32,
         request: &Request,
-    ) -> Answer<Told> {
+    ) -> Answer<EntryReply> {
         let device = device_of(device);
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let special = match rustix::fs::FileType::from_raw_mode(mode) {
@@ -88,25 +89,25 @@ impl Shared {
             rustix::fs::FileType::BlockDevice => Some(Special::Block(major, minor)),
             _ => return Err(Errno::PERM.into()),
         };
-        let stay = self.names_stay();
+        let names = self.read_names();
         let path = self.path_of(parent, name)?;
         if let Some(special) = special {
             let (metadata, _) = self.metadata(&path, mode, false, request)?;
             let stub = self.live.make_special(&path, special, &metadata).for_kernel()?;
-            return Ok(self.tell(parent, name, &path, &LiveEntry::File(Box::new(stub))));
+            return Ok(self.entry_reply(parent, name, &path, &LiveEntry::File(Box::new(stub))));
         }
         let inode = self.add(self.make(&path, mode, request)?);
         let found = LiveEntry::File(Box::new(inode.file.stub()));
-        let told = self.tell(parent, name, &path, &found);
-        drop(stay);
+        let reply = self.entry_reply(parent, name, &path, &found);
+        drop(names);
         self.record_new(path, &inode.file);
         self.let_go(&inode);
-        Ok(told)
+        Ok(reply)
     }
 
     fn record_new(&self, path: Vec<u8>, file: &LiveFile) {
-        let rest = self.recorder.rest(&path, &file.stat());
-        self.recorder.wrote(path, WHOLE, rest);
+        let rest = self.recorder.rest_of(&path, &file.stat());
+        self.recorder.record_write(path, WHOLE, rest);
     }
 
     pub(super) fn create(
@@ -116,33 +117,33 @@ impl Shared {
         mode: u32,
         flags: i32,
         request: &Request,
-    ) -> Answer<(Told, FileHandle, FopenFlags)> {
-        let stay = self.names_stay();
+    ) -> Answer<(EntryReply, FileHandle, FopenFlags)> {
+        let names = self.read_names();
         let path = self.path_of(parent, name)?;
         let asked = OFlags::from_bits_retain(flags as u32);
         let inode = match self.make(&path, mode, request) {
-            // Someone else was first, and that is what was asked for.
+            // The file exists already; without `O_EXCL` it is opened.
             Err(error)
                 if error.kind() == std::io::ErrorKind::AlreadyExists && !asked.contains(OFlags::EXCL) =>
             {
-                drop(stay);
+                drop(names);
                 let (attr, generation) = self.look_up(parent, name)?;
                 let opened = self.open_own(attr, flags, request);
-                // The kernel was not told after all.
+                // The entry is not in a reply.
                 let (attr, handle, how) = opened.inspect_err(|_| self.forget(attr.ino.0, 1))?;
                 return Ok(((attr, generation), handle, how));
             }
             made => self.add(made?),
         };
         let found = LiveEntry::File(Box::new(inode.file.stub()));
-        let (attr, generation) = self.tell(parent, name, &path, &found);
-        drop(stay);
+        let (attr, generation) = self.entry_reply(parent, name, &path, &found);
+        drop(names);
         self.record_new(path.clone(), &inode.file);
         let handle = self.opened_as(inode, &path, flags);
         Ok(((attr, generation), handle, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH))
     }
 
-    /// Opens a file that was to be made, and is there already.
+    /// Opens the existing file of a create request.
     fn open_own(
         &self,
         mut attr: FileAttr,
@@ -151,12 +152,12 @@ impl Shared {
     ) -> Answer<(FileAttr, FileHandle, FopenFlags)> {
         let asked = OFlags::from_bits_retain(flags as u32);
         if !opens_own_file(&attr, asked, request) {
-            // The kernel looks again, and sees to permissions, links and pipes.
+            // The kernel retries with a lookup and an open, and checks permissions, links and pipes.
             return Err(Errno::STALE.into());
         }
         if asked.contains(OFlags::TRUNC) {
-            // The kernel takes it for new, and does not cut it itself.
-            let empty = Wanted { size: Some(0), ..Wanted::default() };
+            // The kernel assumes a new file and does not truncate it.
+            let empty = SetAttr { size: Some(0), ..SetAttr::default() };
             attr = self.change(attr.ino.0, empty, request.uid())?;
         }
         let (handle, how) = self.open(attr.ino.0, flags)?;
@@ -169,8 +170,8 @@ impl Shared {
         name: &[u8],
         mode: u32,
         request: &Request,
-    ) -> Answer<Told> {
-        let _stay = self.names_stay();
+    ) -> Answer<EntryReply> {
+        let _names = self.read_names();
         let path = self.path_of(parent, name)?;
         let (metadata, handed_down) = self.metadata(&path, mode, true, request)?;
         let Metadata { mode, uid, gid, attributes, .. } = metadata;
@@ -184,7 +185,7 @@ impl Shared {
             self.live.update_directory_extra(&path, give).for_kernel()?;
         }
         let found = self.live.find(&path).for_kernel()?.ok_or(Errno::NOENT)?;
-        Ok(self.tell(parent, name, &path, &found))
+        Ok(self.entry_reply(parent, name, &path, &found))
     }
 
     pub(super) fn make_link(
@@ -193,14 +194,14 @@ impl Shared {
         name: &[u8],
         target: &Path,
         request: &Request,
-    ) -> Answer<Told> {
-        let _stay = self.names_stay();
+    ) -> Answer<EntryReply> {
+        let _names = self.read_names();
         let path = self.path_of(parent, name)?;
         let (metadata, _) = self.metadata(&path, 0o777, false, request)?;
-        // Links have no lists.
+        // Symbolic links have no access control lists.
         let metadata = Metadata { mode: 0o777, attributes: Vec::new(), ..metadata };
         let stub = self.live.make_link(&path, target.as_os_str().as_bytes(), &metadata).for_kernel()?;
-        Ok(self.tell(parent, name, &path, &LiveEntry::File(Box::new(stub))))
+        Ok(self.entry_reply(parent, name, &path, &LiveEntry::File(Box::new(stub))))
     }
 
     pub(super) fn read_link(&self, number: u64) -> Answer<Vec<u8>> {
@@ -211,27 +212,27 @@ impl Shared {
     }
 
     pub(super) fn unlink(&self, parent: u64, name: &[u8]) -> Answer<()> {
-        let change = self.names_change();
+        let change = self.change_names();
         let path = self.path_of(parent, name)?;
         let unnamed = self.live.remove(&path).for_kernel()?;
         let (Unlinked::Last(stub) | Unlinked::Other(stub)) = &unnamed;
         let is_file = stub.is_file();
-        self.lost_name(&path, unnamed);
+        self.name_removed(&path, unnamed);
         self.nodes.removed(parent, name);
         drop(change);
         if is_file {
-            self.recorder.removed(path);
+            self.recorder.record_removal(path);
         }
         Ok(())
     }
 
     pub(super) fn remove_directory(&self, parent: u64, name: &[u8]) -> Answer<()> {
-        let change = self.names_change();
+        let change = self.change_names();
         let path = self.path_of(parent, name)?;
         self.live.remove_directory(&path).for_kernel()?;
         self.nodes.removed(parent, name);
         drop(change);
-        self.recorder.removed(path);
+        self.recorder.record_removal(path);
         Ok(())
     }
 
@@ -239,65 +240,65 @@ impl Shared {
         if flags.contains(RenameFlags::RENAME_WHITEOUT) {
             return Err(Errno::INVAL.into());
         }
-        let change = self.names_change();
+        let change = self.change_names();
         let (old, new) = (self.path_of(from.0, from.1)?, self.path_of(to.0, to.1)?);
         if flags.contains(RenameFlags::RENAME_EXCHANGE) {
             self.live.exchange(&old, &new).for_kernel()?;
             self.nodes.exchanged(from, to);
             drop(change);
-            [old, new].into_iter().for_each(|path| self.recorder.unknown(path));
-            [from, to].into_iter().for_each(|(parent, name)| self.note_moved(parent, name));
+            [old, new].into_iter().for_each(|path| self.recorder.record_unknown(path));
+            [from, to].into_iter().for_each(|(parent, name)| self.record_move(parent, name));
             return Ok(());
         }
         let stays = flags.contains(RenameFlags::RENAME_NOREPLACE);
         match self.live.rename(&old, &new, stays).for_kernel()? {
             RenameOutcome::SameFile => return Ok(()),
             RenameOutcome::Renamed(None) => {}
-            RenameOutcome::Renamed(Some(unnamed)) => self.lost_name(&new, unnamed),
+            RenameOutcome::Renamed(Some(unnamed)) => self.name_removed(&new, unnamed),
         }
         self.nodes.renamed(from, to);
         drop(change);
-        self.recorder.renamed(old, new);
-        self.note_moved(to.0, to.1);
+        self.recorder.record_rename(old, new);
+        self.record_move(to.0, to.1);
         Ok(())
     }
 
-    /// The time of change of a file tells that it was moved; directories have it from the mirrors.
-    fn note_moved(&self, parent: u64, name: &[u8]) {
+    /// Updates the ctime of a file after a rename. Directories have the ctime of their mirror.
+    fn record_move(&self, parent: u64, name: &[u8]) {
         let Some(number) = self.nodes.number(parent, name).filter(|&number| !Shared::is_directory(number))
         else {
             return;
         };
         let Ok(inode) = self.hold(number) else { return };
         let paths = || self.nodes.paths(number);
-        // It is moved, whether that can be told or not.
+        // The rename itself has succeeded, so a failure here is not reported.
         if self.work(&inode, || inode.file.update(&paths, |_| Ok(()))).is_ok()
             && inode.file.with_stub(Stub::is_file)
         {
-            self.note_written(number, ANYTHING, self.rest_of(&inode));
+            self.pending.add(number, NO_CONTENT, self.rest_of(&inode));
         }
         self.let_go(&inode);
     }
 
-    /// Gives a file another name.
-    pub(super) fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<Told> {
-        let change = self.names_change();
+    /// Adds a hard link.
+    pub(super) fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<EntryReply> {
+        let change = self.change_names();
         let path = self.path_of(parent, name)?;
         let inode = self.hold(number)?;
         let linked = inode.file.add_name(&|| self.nodes.paths(number), &path).for_kernel();
-        let told = linked.map(|()| {
+        let reply = linked.map(|()| {
             let found = LiveEntry::File(Box::new(inode.file.stub()));
-            self.tell(parent, name, &path, &found)
+            self.entry_reply(parent, name, &path, &found)
         });
         drop(change);
-        if told.is_ok() && inode.file.with_stub(Stub::is_file) {
+        if reply.is_ok() && inode.file.with_stub(Stub::is_file) {
             self.record_new(path, &inode.file);
         }
         self.let_go(&inode);
-        told
+        reply
     }
 
-    /// What an open directory has; read anew whenever a program begins at the beginning.
+    /// Entries of an open directory; read again whenever a listing starts at offset 0.
     fn names(&self, open: &OpenDirectory, offset: u64) -> Answer<Arc<Vec<Vec<u8>>>> {
         let mut names = lock(&open.names);
         if let (Some(names), true) = (&*names, offset > 0) {
@@ -309,7 +310,7 @@ impl Shared {
         Ok(Arc::clone(names.insert(Arc::new(listed))))
     }
 
-    /// What there is to know of the names of an open directory, from `offset` on, until nobody takes more.
+    /// Calls `take` for the entries of an open directory from `offset` on, until it returns true.
     fn walk(
         &self,
         handle: u64,
@@ -317,7 +318,7 @@ impl Shared {
         mut take: impl FnMut(u64, u64, &OsStr, &[u8], Option<(Vec<u8>, LiveEntry)>) -> bool,
     ) -> Answer<()> {
         let open = self.directories.get(handle)?;
-        let _stay = self.names_stay();
+        let _names = self.read_names();
         let names = self.names(&open, offset)?;
         for (at, name) in names.iter().enumerate().skip(offset as usize) {
             let found = match name.as_slice() {
@@ -326,7 +327,7 @@ impl Shared {
                     let path = join(&self.path(open.number)?, name);
                     match self.live.find(&path) {
                         Ok(Some(found)) => Some((path, found)),
-                        // Gone meanwhile, or a stub that cannot be read: looking it up says so.
+                        // Removed meanwhile, or the stub is unreadable: a lookup returns the error.
                         Ok(None) | Err(_) => continue,
                     }
                 }
@@ -339,29 +340,29 @@ impl Shared {
     }
 
     pub(super) fn list(&self, handle: u64, offset: u64, reply: &mut ReplyDirectory) -> Answer<()> {
-        self.walk(handle, offset, |number, next, shown, name, found| match found {
-            None => reply.add(INodeNo(number), next, FileType::Directory, shown),
+        self.walk(handle, offset, |number, next, os_name, name, found| match found {
+            None => reply.add(INodeNo(number), next, FileType::Directory, os_name),
             Some((path, LiveEntry::Directory(..))) => {
                 let child = self.directory_number(number, name, &path);
-                reply.add(INodeNo(child), next, FileType::Directory, shown)
+                reply.add(INodeNo(child), next, FileType::Directory, os_name)
             }
             Some((_, LiveEntry::File(stub))) => {
                 let attr = attributes_of(super::inodes::number_of(stub.id), &stub);
-                reply.add(attr.ino, next, attr.kind, shown)
+                reply.add(attr.ino, next, attr.kind, os_name)
             }
         })
     }
 
-    /// Lists a directory with what there is to know of everything in it.
+    /// Lists a directory with the attributes of its entries.
     pub(super) fn list_all(&self, handle: u64, offset: u64, reply: &mut ReplyDirectoryPlus) -> Answer<()> {
         let own = self.attributes(self.directories.get(handle)?.number).or_else(|_| self.attributes(ROOT))?;
-        self.walk(handle, offset, |number, next, shown, name, found| match found {
-            None => reply.add(INodeNo(number), next, shown, &BELIEVED, &own, Generation(0)),
+        self.walk(handle, offset, |number, next, os_name, name, found| match found {
+            None => reply.add(INodeNo(number), next, os_name, &CACHE_TIMEOUT, &own, Generation(0)),
             Some((path, found)) => {
-                let (attr, generation) = self.tell(number, name, &path, &found);
-                let full = reply.add(attr.ino, next, shown, &BELIEVED, &attr, generation);
+                let (attr, generation) = self.entry_reply(number, name, &path, &found);
+                let full = reply.add(attr.ino, next, os_name, &CACHE_TIMEOUT, &attr, generation);
                 if full {
-                    // The kernel was not told after all.
+                    // The entry is not in a reply.
                     self.nodes.forget(attr.ino.0, 1);
                 }
                 full
@@ -370,9 +371,9 @@ impl Shared {
     }
 
     pub(super) fn sync_names(&self) -> Answer<()> {
-        self.record_all_written();
+        self.pending.flush_all();
         self.live.sync_names().for_kernel()?;
-        self.recorder.settle();
+        self.recorder.flush();
         Ok(())
     }
 }

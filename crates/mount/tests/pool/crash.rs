@@ -1,6 +1,6 @@
 //! Kill -9 of the process that serves a mount: what was written is there, and redundancy converges.
 
-use super::playground::{Ground, Mount, Seed, can_mount};
+use super::fixture::{Fixture, Mount, TestRng, can_mount};
 use gabion_vault::storage::Storage;
 use gabion_vault::storage::pool::config::Mirror;
 use std::collections::BTreeMap;
@@ -30,14 +30,14 @@ fn child() {
     while std::io::stdin().read_line(&mut rest).is_ok_and(|bytes| bytes > 0) {}
 }
 
-fn serve(ground: &Ground) -> Child {
+fn serve(fixture: &Fixture) -> Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "crash::child", "--ignored", "--nocapture"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    child.stdin.as_mut().unwrap().write_all(format!("{}\n", ground.root().display()).as_bytes()).unwrap();
+    child.stdin.as_mut().unwrap().write_all(format!("{}\n", fixture.root().display()).as_bytes()).unwrap();
     let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap() == "ready"), "the child mounts");
     child
@@ -60,7 +60,7 @@ struct Writer {
 
 impl Writer {
     fn run(&mut self, seed: u64, count: &AtomicU64) {
-        let mut chance = Seed(seed);
+        let mut chance = TestRng(seed);
         let Ok(file) = File::options().create(true).truncate(false).write(true).open(&self.path) else {
             return;
         };
@@ -146,17 +146,17 @@ fn a_mount_that_is_killed_loses_nothing() {
     if !can_mount("a_mount_that_is_killed_loses_nothing") {
         return;
     }
-    let ground = Ground::new(TARGETS, 3, 2, 4096);
+    let fixture = Fixture::new(TARGETS, 3, 2, 4096);
     let writer = |number: u64| Writer {
-        path: ground.mountpoint().join(format!("w{number}")),
+        path: fixture.mountpoint().join(format!("w{number}")),
         content: Vec::new(),
         pending: Pending::Nothing,
         small: BTreeMap::new(),
     };
     let mut writers: Vec<Writer> = (0..WRITERS).map(writer).collect();
-    let mut chance = Seed(7);
+    let mut chance = TestRng(7);
     for round in 0..5 {
-        let mut child = serve(&ground);
+        let mut child = serve(&fixture);
         let count = AtomicU64::new(0);
         let kill_after = 20 + chance.below(400);
         std::thread::scope(|scope| {
@@ -174,19 +174,19 @@ fn a_mount_that_is_killed_loses_nothing() {
             child.wait().unwrap();
         });
         // The kernel keeps the mount of a dead process until someone takes it away.
-        let gone = Command::new("umount").arg("-l").arg(ground.mountpoint()).status().unwrap();
+        let gone = Command::new("umount").arg("-l").arg(fixture.mountpoint()).status().unwrap();
         assert!(gone.success());
         let told = format!("round {round}, after {kill_after} operations");
-        let mount = ground.mount();
+        let mount = fixture.mount();
         writers.iter_mut().for_each(|writer| writer.check(&told));
         mount.unmount();
         if round % 2 == 1 {
-            ground.assert_converges();
+            fixture.assert_converges();
         }
     }
-    ground.pool().sweep(true).unwrap();
-    ground.assert_converges();
-    let mount = ground.mount();
+    fixture.pool().sweep(true).unwrap();
+    fixture.assert_converges();
+    let mount = fixture.mount();
     writers.iter_mut().for_each(|writer| writer.check("at the end"));
     mount.unmount();
 }
@@ -199,10 +199,10 @@ fn first_writes_that_are_killed_leave_the_old_or_the_new() {
     if !can_mount("first_writes_that_are_killed_leave_the_old_or_the_new") {
         return;
     }
-    let ground = Ground::new(TARGETS, 3, 2, 4096);
-    let path = |number: usize| ground.mountpoint().join(format!("file {number}"));
-    let mut content: Vec<Vec<u8>> = (0..FILES).map(|number| Seed(number as u64 + 1).bytes(9000)).collect();
-    let mount = ground.mount();
+    let fixture = Fixture::new(TARGETS, 3, 2, 4096);
+    let path = |number: usize| fixture.mountpoint().join(format!("file {number}"));
+    let mut content: Vec<Vec<u8>> = (0..FILES).map(|number| TestRng(number as u64 + 1).bytes(9000)).collect();
+    let mount = fixture.mount();
     for (number, content) in content.iter().enumerate() {
         let mut file = File::create(path(number)).unwrap();
         file.write_all(content).unwrap();
@@ -210,10 +210,10 @@ fn first_writes_that_are_killed_leave_the_old_or_the_new() {
         file.sync_all().unwrap();
     }
     mount.unmount();
-    ground.assert_converges();
-    let mut chance = Seed(11);
+    fixture.assert_converges();
+    let mut chance = TestRng(11);
     for round in 0..4 {
-        let mut child = serve(&ground);
+        let mut child = serve(&fixture);
         let kill_after = chance.below(FILES as u64);
         let (next, count) = (AtomicU64::new(0), AtomicU64::new(0));
         // Within one block, which is written all at once.
@@ -242,9 +242,9 @@ fn first_writes_that_are_killed_leave_the_old_or_the_new() {
             child.wait().unwrap();
             writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect()
         });
-        let gone = Command::new("umount").arg("-l").arg(ground.mountpoint()).status().unwrap();
+        let gone = Command::new("umount").arg("-l").arg(fixture.mountpoint()).status().unwrap();
         assert!(gone.success());
-        let mount = ground.mount();
+        let mount = fixture.mount();
         for (number, content) in content.iter_mut().enumerate() {
             let told = format!("round {round}, after {kill_after} writes, file {number}");
             let found = fs::read(path(number)).unwrap_or_else(|error| panic!("{told}: {error}"));
@@ -255,9 +255,9 @@ fn first_writes_that_are_killed_leave_the_old_or_the_new() {
             *content = found;
         }
         mount.unmount();
-        ground.assert_converges();
+        fixture.assert_converges();
     }
-    let mount = ground.mount();
+    let mount = fixture.mount();
     for (number, content) in content.iter().enumerate() {
         assert!(fs::read(path(number)).unwrap() == *content, "file {number}, at the end");
     }
@@ -270,10 +270,11 @@ fn a_name_without_bytes_is_free() {
     if !can_mount("a_name_without_bytes_is_free") {
         return;
     }
-    let ground = Ground::new(5, 2, 1, 4096);
-    let config = ground.pool().config();
+    let fixture = Fixture::new(5, 2, 1, 4096);
+    let config = fixture.pool().config();
     let mirrors = config.target.iter().filter(|member| member.mirror == Mirror::Current);
-    let mirrors: Vec<PathBuf> = mirrors.map(|member| ground.root().join(&member.name).join("tree")).collect();
+    let mirrors: Vec<PathBuf> =
+        mirrors.map(|member| fixture.root().join(&member.name).join("tree")).collect();
     assert_eq!(mirrors.len(), 3);
     for (at, mirror) in mirrors.iter().enumerate() {
         std::fs::write(mirror.join("everywhere"), "").unwrap();
@@ -282,7 +283,7 @@ fn a_name_without_bytes_is_free() {
             std::fs::write(mirror.join("somewhere"), "").unwrap();
         }
     }
-    let mount = ground.mount();
+    let mount = fixture.mount();
     for name in ["everywhere", "zeros", "somewhere"] {
         let path = mount.path(name);
         assert_eq!(std::fs::metadata(&path).unwrap_err().kind(), std::io::ErrorKind::NotFound, "{name}");
@@ -293,7 +294,7 @@ fn a_name_without_bytes_is_free() {
         assert!(!stubs[0].is_empty() && stubs.iter().all(|stub| *stub == stubs[0]), "{name}");
     }
     mount.unmount();
-    ground.assert_converges();
+    fixture.assert_converges();
 }
 
 /// A file was written, not synced, when the process that serves the mount died. Its stub kept the size from before, and its length was told by its objects:
@@ -304,42 +305,42 @@ fn a_file_whose_writer_died_keeps_its_length_when_a_target_goes() {
         return;
     }
     for appended in [false, true] {
-        let ground = Ground::new(TARGETS, 3, 2, 4096);
-        let content = Seed(3).bytes(40_000);
-        let path = ground.mountpoint().join("file");
+        let fixture = Fixture::new(TARGETS, 3, 2, 4096);
+        let content = TestRng(3).bytes(40_000);
+        let path = fixture.mountpoint().join("file");
         let begun = if appended { 5000 } else { 0 };
         if appended {
-            let mount = ground.mount();
+            let mount = fixture.mount();
             fs::write(&path, &content[..begun]).unwrap();
             mount.unmount();
-            ground.assert_converges();
+            fixture.assert_converges();
         }
-        let mut child = serve(&ground);
+        let mut child = serve(&fixture);
         let file = File::options().create(true).append(true).open(&path).unwrap();
         (&file).write_all(&content[begun..]).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
         drop(file);
-        assert!(Command::new("umount").arg("-l").arg(ground.mountpoint()).status().unwrap().success());
+        assert!(Command::new("umount").arg("-l").arg(fixture.mountpoint()).status().unwrap().success());
         // Before it is protected nobody can tell its length without the targets that have its end.
         let mut unknown = 0;
         for target in 1..=TARGETS {
-            ground.lose(target);
+            fixture.lose(target);
             let mut found = Vec::new();
-            match ground.pool().get(b"file", &mut found) {
+            match fixture.pool().get(b"file", &mut found) {
                 Ok(_) => assert!(found == content, "without target {target}, {} bytes", found.len()),
                 Err(_) => unknown += 1,
             }
-            ground.bring_back(target);
+            fixture.bring_back(target);
         }
         assert!(unknown > 0, "some target has bytes of it");
-        ground.assert_converges();
+        fixture.assert_converges();
         for target in 1..=TARGETS {
-            ground.lose(target);
-            let found = ground.pool().find(b"file").unwrap().unwrap();
+            fixture.lose(target);
+            let found = fixture.pool().find(b"file").unwrap().unwrap();
             assert_eq!(found.size, content.len() as u64, "appended {appended}, without target {target}");
-            ground.bring_back(target);
+            fixture.bring_back(target);
         }
-        ground.assert_converges();
+        fixture.assert_converges();
     }
 }

@@ -1,7 +1,7 @@
 //! Disks that go and disks that are full, under programs that go on.
 
+use super::fixture::{Fixture, QUIET, TestRng, can_mount, drop_caches};
 use super::loops::Disks;
-use super::playground::{Ground, QUIET, Seed, can_mount, drop_caches};
 use gabion_vault::catalogue::State;
 use gabion_vault::repair::{self, plan, repair};
 use std::collections::BTreeMap;
@@ -13,8 +13,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Redundancy follows the names of files. Where some of it is gone as well, that takes a repair before it can be made anew.
-fn repair_moved(ground: &Ground) {
-    let vault = ground.vault();
+fn repair_moved(fixture: &Fixture) {
+    let vault = fixture.vault();
     let _lock = vault.lock("test").unwrap();
     let report = gabion_vault::protect::protect(&vault, QUIET).unwrap();
     for (path, why) in &report.done.failed {
@@ -25,15 +25,15 @@ fn repair_moved(ground: &Ground) {
 }
 
 /// A disk is taken out, and what was on it is made anew elsewhere.
-pub(crate) fn make_anew_without(number: usize, ground: &Ground, disks: &Disks) {
+pub(crate) fn make_anew_without(number: usize, fixture: &Fixture, disks: &Disks) {
     disks.unmount(number);
-    ground.protect();
-    repair_all(ground);
-    ground.assert_converges();
+    fixture.protect();
+    repair_all(fixture);
+    fixture.assert_converges();
 }
 
-pub(crate) fn repair_all(ground: &Ground) {
-    let vault = ground.vault();
+pub(crate) fn repair_all(fixture: &Fixture) {
+    let vault = fixture.vault();
     let _lock = vault.lock("test").unwrap();
     let plan =
         plan(&vault, b"", repair::Options { keep_changed: true, ..Default::default() }, QUIET).unwrap();
@@ -50,29 +50,29 @@ fn reading_leaves_mirrors_current_that_do_not_answer() {
     if !can_mount("reading_leaves_mirrors_current_that_do_not_answer") {
         return;
     }
-    let ground = Ground::new(8, 3, 2, 4096);
-    let content = Seed(1).bytes(70_000);
-    let mount = ground.mount();
+    let fixture = Fixture::new(8, 3, 2, 4096);
+    let content = TestRng(1).bytes(70_000);
+    let mount = fixture.mount();
     fs::create_dir(mount.path("dir")).unwrap();
     fs::write(mount.path("dir/file"), &content).unwrap();
     mount.unmount();
-    ground.protect();
+    fixture.protect();
     // The first three have the namespace.
-    [2, 3].iter().for_each(|&number| ground.lose(number));
-    let mount = ground.mount();
+    [2, 3].iter().for_each(|&number| fixture.lose(number));
+    let mount = fixture.mount();
     assert!(fs::read(mount.path("dir/file")).unwrap() == content);
     assert_eq!(fs::read_dir(mount.path("dir")).unwrap().count(), 1);
     mount.unmount();
-    [2, 3].iter().for_each(|&number| ground.bring_back(number));
-    ground.lose(1);
-    let mount = ground.mount();
+    [2, 3].iter().for_each(|&number| fixture.bring_back(number));
+    fixture.lose(1);
+    let mount = fixture.mount();
     assert!(fs::read(mount.path("dir/file")).unwrap() == content);
     // What is written now is missed by the first one.
     fs::write(mount.path("dir/file"), b"new").unwrap();
     mount.unmount();
-    ground.bring_back(1);
-    [2, 3].iter().for_each(|&number| ground.lose(number));
-    let error = ground.pool().stub(b"dir/file").unwrap_err().to_string();
+    fixture.bring_back(1);
+    [2, 3].iter().for_each(|&number| fixture.lose(number));
+    let error = fixture.pool().stub(b"dir/file").unwrap_err().to_string();
     assert!(error.contains("no target with the current namespace is reachable"), "{error}");
 }
 
@@ -83,9 +83,9 @@ fn pulled_disks_stop_nobody() {
         return;
     }
     for (seed, lost) in [(1, [2, 5]), (2, [4, 7]), (3, [3, 8])] {
-        let mut chance = Seed(seed);
-        let ground = Ground::new(8, 3, 2, 4096);
-        let mount = ground.mount();
+        let mut chance = TestRng(seed);
+        let fixture = Fixture::new(8, 3, 2, 4096);
+        let mount = fixture.mount();
         let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         for number in 0..16 {
             let size = [0, 1, 5000, 12_288, 70_000, 200_001][number % 6];
@@ -95,7 +95,7 @@ fn pulled_disks_stop_nobody() {
             fs::write(mount.path(name), content).unwrap();
         }
         mount.until_closed();
-        ground.assert_converges();
+        fixture.assert_converges();
         let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
@@ -116,7 +116,7 @@ fn pulled_disks_stop_nobody() {
                 });
             };
             read(1);
-            lost.iter().for_each(|&number| ground.lose(number));
+            lost.iter().for_each(|&number| fixture.lose(number));
             // One round may have begun before.
             read(2);
             stop.store(true, Ordering::Relaxed);
@@ -154,19 +154,19 @@ fn pulled_disks_stop_nobody() {
         drop_caches();
         for (name, content) in &files {
             let found = fs::read(mount.path(name)).unwrap_or_else(|error| {
-                panic!("seed {seed}: {name}: {error}: {:?}", ground.pool().stub(name.as_bytes()))
+                panic!("seed {seed}: {name}: {error}: {:?}", fixture.pool().stub(name.as_bytes()))
             });
             assert!(found == *content, "seed {seed}: {name}");
         }
         mount.unmount();
-        repair_moved(&ground);
-        ground.protect();
-        repair_all(&ground);
-        ground.assert_converges();
+        repair_moved(&fixture);
+        fixture.protect();
+        repair_all(&fixture);
+        fixture.assert_converges();
         // The disks come back with what they had: nothing of that counts.
-        lost.iter().for_each(|&number| ground.bring_back(number));
-        ground.pool().heal().unwrap();
-        let mount = ground.mount();
+        lost.iter().for_each(|&number| fixture.bring_back(number));
+        fixture.pool().heal().unwrap();
+        let mount = fixture.mount();
         for (name, content) in &files {
             assert!(
                 fs::read(mount.path(name)).unwrap() == *content,
@@ -179,13 +179,13 @@ fn pulled_disks_stop_nobody() {
 
 /// Blocks rot while programs read and write: nobody is given wrong bytes, and who looks after it is told.
 #[test]
-fn rot_under_load_is_never_given_away() {
-    if !can_mount("rot_under_load_is_never_given_away") {
+fn corruption_under_load_is_never_returned() {
+    if !can_mount("corruption_under_load_is_never_returned") {
         return;
     }
-    let ground = Ground::new(6, 3, 2, 4096);
-    let mount = ground.mount();
-    let mut chance = Seed(21);
+    let fixture = Fixture::new(6, 3, 2, 4096);
+    let mount = fixture.mount();
+    let mut chance = TestRng(21);
     let files: BTreeMap<String, Vec<u8>> =
         (0..8).map(|number| (format!("f{number}"), chance.bytes(60_000 + number * 4096))).collect();
     for (name, content) in &files {
@@ -193,14 +193,14 @@ fn rot_under_load_is_never_given_away() {
     }
     // Open files are not protected.
     mount.until_closed();
-    ground.assert_converges();
-    let rot = |chance: &mut Seed| {
+    fixture.assert_converges();
+    let rot = |chance: &mut TestRng| {
         for name in files.keys() {
-            let stub = ground.pool().stub(name.as_bytes()).unwrap();
+            let stub = fixture.pool().stub(name.as_bytes()).unwrap();
             let column = chance.below(3) as usize;
             let number: usize = stub.targets[column][1..].parse().unwrap();
             let id = stub.id.to_string();
-            let object = ground.target(number).join("objects").join(&id[..2]).join(format!("{id}.{column}"));
+            let object = fixture.target(number).join("objects").join(&id[..2]).join(format!("{id}.{column}"));
             let object = File::options().write(true).open(object).unwrap();
             let block = chance.below(stub.object_bytes(column, stub.size) / 4096);
             object.write_all_at(&chance.bytes(700), block * 4096 + 100).unwrap();
@@ -253,9 +253,9 @@ fn rot_under_load_is_never_given_away() {
     });
     gabion_testkit::until("the log tells of it", || mount.degraded() > 0);
     mount.unmount();
-    ground.protect();
-    repair_all(&ground);
-    ground.assert_converges();
+    fixture.protect();
+    repair_all(&fixture);
+    fixture.assert_converges();
 }
 
 /// A file system of a few megabytes in place of a disk; it goes with this.
@@ -272,8 +272,8 @@ fn full_disks_refuse_and_lose_nothing() {
     if !can_mount("full_disks_refuse_and_lose_nothing") {
         return;
     }
-    let ground = Ground::bare(4);
-    let paths = [2, 3, 4].map(|number| ground.target(number));
+    let fixture = Fixture::bare(4);
+    let paths = [2, 3, 4].map(|number| fixture.target(number));
     let mut small = Vec::new();
     for path in &paths {
         let made =
@@ -281,10 +281,10 @@ fn full_disks_refuse_and_lose_nothing() {
         assert!(made.unwrap().success());
         small.push(Small(path));
     }
-    ground.found(3, 1, 65536);
-    let mount = ground.mount();
+    fixture.found(3, 1, 65536);
+    let mount = fixture.mount();
     let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
-    let mut chance = Seed(5);
+    let mut chance = TestRng(5);
     let refused = loop {
         let (name, content) = (format!("f{}", files.len()), chance.bytes(300_000));
         let written = File::create(mount.path(&name)).and_then(|mut file| file.write_all(&content));
@@ -310,9 +310,9 @@ fn full_disks_refuse_and_lose_nothing() {
     fs::write(mount.path("again"), &content).unwrap();
     files.insert("again".to_owned(), content);
     mount.unmount();
-    ground.pool().heal().unwrap();
-    ground.assert_converges();
-    let mount = ground.mount();
+    fixture.pool().heal().unwrap();
+    fixture.assert_converges();
+    let mount = fixture.mount();
     for (name, content) in &files {
         assert!(fs::read(mount.path(name)).unwrap() == *content, "{name}, mounted again");
     }

@@ -1,8 +1,8 @@
 //! Disks that fail under a mounted pool without going away: media that give errors, file systems that turned read-only.
 
 use super::disks::make_anew_without;
+use super::fixture::{Fixture, PATIENCE, QUIET, TestRng, drop_caches};
 use super::loops::{Disks, run};
-use super::playground::{Ground, PATIENCE, QUIET, Seed, drop_caches};
 use gabion_vault::format::Metadata;
 use gabion_vault::pool_rebuild::{self, rebuild};
 use std::collections::BTreeMap;
@@ -69,16 +69,16 @@ fn write_synced(path: &std::path::Path, content: &[u8]) -> std::io::Result<()> {
 
 fn fails_under_load(fault: Fault, seed: u64) {
     let test = format!("{fault:?}");
-    let Some((ground, disks)) = Ground::on_disks(&test) else { return };
-    let mount = ground.mount();
-    let mut chance = Seed(seed);
+    let Some((fixture, disks)) = Fixture::on_disks(&test) else { return };
+    let mount = fixture.mount();
+    let mut chance = TestRng(seed);
     let mut files: BTreeMap<String, Vec<u8>> =
         (0..12).map(|number| (format!("f{number}"), chance.bytes(number * 7001))).collect();
     for (name, content) in &files {
         write_synced(&mount.path(name), content).unwrap();
     }
     mount.until_closed();
-    ground.assert_converges();
+    fixture.assert_converges();
     let (failed, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let written: Mutex<Vec<Written>> = Mutex::default();
     let struck = std::thread::scope(|scope| {
@@ -92,7 +92,7 @@ fn fails_under_load(fault: Fault, seed: u64) {
             }
         });
         let writer = scope.spawn(|| {
-            let mut chance = Seed(seed + 1);
+            let mut chance = TestRng(seed + 1);
             for number in 0.. {
                 if stop.load(Ordering::Relaxed) {
                     return;
@@ -167,13 +167,13 @@ fn fails_under_load(fault: Fault, seed: u64) {
     mount.unmount();
     if fault == Fault::ReadOnly {
         // The disk can still be read, so files that had no redundancy yet get some before it goes.
-        ground.protect();
+        fixture.protect();
     }
-    make_anew_without(FAILS, &ground, &disks);
+    make_anew_without(FAILS, &fixture, &disks);
     // It comes back with what it had: nothing of that counts.
     disks.mount(FAILS).unwrap();
-    ground.pool().heal().unwrap();
-    let mount = ground.mount();
+    fixture.pool().heal().unwrap();
+    let mount = fixture.mount();
     for (name, content) in &files {
         assert!(fs::read(mount.path(name)).unwrap() == *content, "{name}, the disk is back");
     }
@@ -190,16 +190,16 @@ fn a_disk_that_turned_read_only_stops_nobody() {
     fails_under_load(Fault::ReadOnly, 32);
 }
 
-fn put(ground: &Ground, name: &str, content: &[u8]) {
+fn put(fixture: &Fixture, name: &str, content: &[u8]) {
     let (mut reader, metadata) = (content, Metadata::default());
-    let put = ground.pool().put(name.as_bytes(), &mut reader, &metadata, 1);
+    let put = fixture.pool().put(name.as_bytes(), &mut reader, &metadata, 1);
     put.unwrap_or_else(|error| panic!("{name}: {error}"));
 }
 
-fn assert_all_there(ground: &Ground, files: &BTreeMap<String, Vec<u8>>, when: &str) {
+fn assert_all_there(fixture: &Fixture, files: &BTreeMap<String, Vec<u8>>, when: &str) {
     for (name, content) in files {
         let mut found = Vec::new();
-        let got = ground.pool().get(name.as_bytes(), &mut found);
+        let got = fixture.pool().get(name.as_bytes(), &mut found);
         got.unwrap_or_else(|error| panic!("{when}: {name}: {error}"));
         assert!(found == *content, "{when}: {name}");
     }
@@ -209,39 +209,39 @@ fn assert_all_there(ground: &Ground, files: &BTreeMap<String, Vec<u8>>, when: &s
 /// `protect`, a new mount, `pool retire` and `pool rebuild`) chose it for new columns, or ended at the first file that they could not
 /// remove or sync there. Each of them must go on with the other disks, and read from this one.
 fn commands_go_on_without(number: usize) {
-    let Some((ground, disks)) = Ground::on_disks("commands_go_on_without") else { return };
-    let mut chance = Seed(40 + number as u64);
+    let Some((fixture, disks)) = Fixture::on_disks("commands_go_on_without") else { return };
+    let mut chance = TestRng(40 + number as u64);
     let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     let target = format!("d{number}");
-    let uses = |name: &str| ground.pool().stub(name.as_bytes()).unwrap().targets.contains(&target);
+    let uses = |name: &str| fixture.pool().stub(name.as_bytes()).unwrap().targets.contains(&target);
     let (mut at, mut is_used) = (0, false);
     // Where columns go is drawn by lot: some file must have one on the disk that fails.
     while at < 12 || !is_used {
         assert!(at < 1000, "no file has a column on the disk that fails");
         let (name, content) = (format!("f{at}"), chance.bytes(3000 + at % 12 * 7001));
-        put(&ground, &name, &content);
+        put(&fixture, &name, &content);
         is_used |= uses(&name);
         files.insert(name, content);
         at += 1;
     }
-    ground.assert_converges();
+    fixture.assert_converges();
     if let Err(why) = turn_read_only(&disks.point(number)) {
         return gabion_testkit::skip!("commands_go_on_without: {why}");
     }
     for name in ["f0", "f3", "n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7"] {
         let content = chance.bytes(40_000);
-        put(&ground, name, &content);
+        put(&fixture, name, &content);
         assert!(!uses(name), "{name} was put on a disk that takes no writes");
         files.insert(name.to_owned(), content);
     }
-    ground.pool().rename(b"f1", b"g1").unwrap();
+    fixture.pool().rename(b"f1", b"g1").unwrap();
     let moved = files.remove("f1").unwrap();
     files.insert("g1".to_owned(), moved);
-    ground.pool().remove(b"f2").unwrap();
+    fixture.pool().remove(b"f2").unwrap();
     files.remove("f2");
-    assert_all_there(&ground, &files, "after puts");
-    ground.assert_converges();
-    let mount = ground.mount();
+    assert_all_there(&fixture, &files, "after puts");
+    fixture.assert_converges();
+    let mount = fixture.mount();
     for (name, content) in &mut files {
         let bytes = chance.bytes(2500);
         let file = File::options().write(true).open(mount.path(name)).unwrap();
@@ -256,11 +256,11 @@ fn commands_go_on_without(number: usize) {
             .unwrap_or_else(|error| panic!("{name}: {error}"));
     }
     mount.unmount();
-    assert_all_there(&ground, &files, "after the mount");
-    ground.assert_converges();
-    ground.pool().retire(&target).unwrap();
+    assert_all_there(&fixture, &files, "after the mount");
+    fixture.assert_converges();
+    fixture.pool().retire(&target).unwrap();
     {
-        let vault = ground.vault();
+        let vault = fixture.vault();
         let _lock = vault.lock("test").unwrap();
         let report = rebuild(&vault, &pool_rebuild::RebuildOptions::default(), QUIET).unwrap();
         assert!(report.failed.is_empty() && report.unplaced.is_empty(), "{report:?}");
@@ -268,8 +268,8 @@ fn commands_go_on_without(number: usize) {
     let left: Vec<&String> = files.keys().filter(|name| uses(name)).collect();
     assert!(left.is_empty(), "{left:?} are still on {target}");
     disks.unmount(number);
-    assert_all_there(&ground, &files, "without the disk");
-    ground.assert_converges();
+    assert_all_there(&fixture, &files, "without the disk");
+    fixture.assert_converges();
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Files with several names, names that are exchanged, and what is neither a file nor a directory.
 
-use super::playground::{Ground, Mount, QUIET, Seed, can_mount};
+use super::fixture::{Fixture, Mount, QUIET, TestRng, can_mount};
 use gabion_vault::pool_rebuild::{RebuildOptions, rebuild};
 use rustix::fs::{RenameFlags, XattrFlags};
 use std::fs::{self, File};
@@ -17,10 +17,10 @@ fn names_of_a_file_share_everything() {
     if !can_mount("names_of_a_file_share_everything") {
         return;
     }
-    let ground = Ground::new(6, 3, 2, 4096);
-    let mount = ground.mount();
+    let fixture = Fixture::new(6, 3, 2, 4096);
+    let mount = fixture.mount();
     fs::create_dir(mount.path("dir")).unwrap();
-    let content = Seed(4).bytes(50_000);
+    let content = TestRng(4).bytes(50_000);
     fs::write(mount.path("one"), &content).unwrap();
     fs::hard_link(mount.path("one"), mount.path("dir/two")).unwrap();
     let open = File::options().read(true).write(true).open(mount.path("one")).unwrap();
@@ -53,31 +53,31 @@ fn names_of_a_file_share_everything() {
     assert_eq!(fs::metadata(mount.path("dir/two")).unwrap().nlink(), 1);
     fs::rename(mount.path("dir"), mount.path("moved")).unwrap();
     mount.unmount();
-    let left = ground.pool().sweep(false).unwrap();
+    let left = fixture.pool().sweep(false).unwrap();
     assert!(left.orphans.is_empty(), "{left:?}");
-    ground.assert_converges();
+    fixture.assert_converges();
     let mut found = Vec::new();
-    ground.pool().get(b"moved/two", &mut found).unwrap();
+    fixture.pool().get(b"moved/two", &mut found).unwrap();
     assert!(found == expected);
-    let mount = ground.mount();
+    let mount = fixture.mount();
     assert_eq!(fs::read(mount.path("three")).unwrap(), b"new");
     assert!(fs::read(mount.path("moved/two")).unwrap() == expected);
     fs::remove_file(mount.path("moved/two")).unwrap();
     mount.unmount();
     // The last name takes the objects along.
-    assert!(ground.pool().sweep(false).unwrap().orphans.is_empty());
-    assert_eq!(objects(&ground, 6), objects_of_one_file(&ground));
+    assert!(fixture.pool().sweep(false).unwrap().orphans.is_empty());
+    assert_eq!(objects(&fixture, 6), objects_of_one_file(&fixture));
 }
 
-fn objects(ground: &Ground, targets: usize) -> usize {
+fn objects(fixture: &Fixture, targets: usize) -> usize {
     let shelves =
-        (1..=targets).flat_map(|number| fs::read_dir(ground.target(number).join("objects")).unwrap());
+        (1..=targets).flat_map(|number| fs::read_dir(fixture.target(number).join("objects")).unwrap());
     shelves.map(|shelf| fs::read_dir(shelf.unwrap().path()).unwrap().count()).sum()
 }
 
 /// Only "three" is left, which has one block.
-fn objects_of_one_file(ground: &Ground) -> usize {
-    let stub = ground.pool().stub(b"three").unwrap();
+fn objects_of_one_file(fixture: &Fixture) -> usize {
+    let stub = fixture.pool().stub(b"three").unwrap();
     (0..stub.targets.len()).filter(|&column| stub.object_bytes(column, stub.size) > 0).count()
 }
 
@@ -87,37 +87,37 @@ fn no_crash_leaves_a_name_without_a_file() {
     if !can_mount("no_crash_leaves_a_name_without_a_file") {
         return;
     }
-    let ground = Ground::new(4, 2, 1, 4096);
-    let mount = ground.mount();
+    let fixture = Fixture::new(4, 2, 1, 4096);
+    let mount = fixture.mount();
     fs::write(mount.path("one"), b"content").unwrap();
     fs::write(mount.path("other"), b"other content").unwrap();
     fs::hard_link(mount.path("other"), mount.path("second")).unwrap();
     mount.unmount();
     let mirrors: Vec<_> =
-        (1..=4).map(|number| ground.target(number)).filter(|dir| dir.join("tree/one").exists()).collect();
+        (1..=4).map(|number| fixture.target(number)).filter(|dir| dir.join("tree/one").exists()).collect();
     let plain = fs::read(mirrors[0].join("tree/one")).unwrap();
-    let mount = ground.mount();
+    let mount = fixture.mount();
     fs::hard_link(mount.path("one"), mount.path("two")).unwrap();
     mount.unmount();
     let read = |name: &str| {
         let mut found = Vec::new();
-        ground.pool().get(name.as_bytes(), &mut found).unwrap();
+        fixture.pool().get(name.as_bytes(), &mut found).unwrap();
         found
     };
     // The link is no longer the last change, which the next opener would make again.
-    ground.pool().make_directory(b"later", 0o755, 0, 0).unwrap();
+    fixture.pool().make_directory(b"later", 0o755, 0, 0).unwrap();
     // Step 1 of a new name: the stub is in its own place, the name still has one as well.
-    let id = ground.pool().stub(b"one").unwrap().id.to_string();
+    let id = fixture.pool().stub(b"one").unwrap().id.to_string();
     for mirror in &mirrors {
         fs::remove_file(mirror.join("tree/two")).unwrap();
         fs::write(mirror.join("tree/one"), &plain).unwrap();
     }
     assert_eq!(read("one"), b"content");
-    ground.pool().sweep(true).unwrap();
+    fixture.pool().sweep(true).unwrap();
     assert!(!mirrors[0].join("shared").join(&id[..2]).join(&id).exists(), "nobody looks for it");
     assert_eq!(read("one"), b"content");
     // Step 2, on one mirror only.
-    let mount = ground.mount();
+    let mount = fixture.mount();
     fs::hard_link(mount.path("one"), mount.path("two")).unwrap();
     mount.unmount();
     fs::remove_file(mirrors[0].join("tree/two")).unwrap();
@@ -127,14 +127,14 @@ fn no_crash_leaves_a_name_without_a_file() {
     mirrors.iter().for_each(|mirror| {
         let _ = fs::remove_file(mirror.join("tree/second"));
     });
-    ground.pool().sweep(true).unwrap();
-    assert_eq!(ground.pool().stub(b"other").unwrap().names, 1);
+    fixture.pool().sweep(true).unwrap();
+    assert_eq!(fixture.pool().stub(b"other").unwrap().names, 1);
     assert_eq!(read("other"), b"other content");
-    ground.pool().remove(b"other").unwrap();
-    ground.pool().remove(b"one").unwrap();
-    ground.pool().remove(b"two").unwrap();
-    assert!(ground.pool().sweep(false).unwrap().orphans.is_empty());
-    assert_eq!(objects(&ground, 4), 0);
+    fixture.pool().remove(b"other").unwrap();
+    fixture.pool().remove(b"one").unwrap();
+    fixture.pool().remove(b"two").unwrap();
+    assert!(fixture.pool().sweep(false).unwrap().orphans.is_empty());
+    assert_eq!(objects(&fixture, 4), 0);
 }
 
 /// A mirror that was away gets files and names; a lost target is read around by any name.
@@ -143,30 +143,30 @@ fn mirrors_and_redundancy_know_of_all_names() {
     if !can_mount("mirrors_and_redundancy_know_of_all_names") {
         return;
     }
-    let ground = Ground::new(6, 3, 2, 4096);
-    let mount = ground.mount();
-    let content = Seed(8).bytes(60_000);
+    let fixture = Fixture::new(6, 3, 2, 4096);
+    let mount = fixture.mount();
+    let content = TestRng(8).bytes(60_000);
     fs::write(mount.path("one"), &content).unwrap();
     fs::hard_link(mount.path("one"), mount.path("two")).unwrap();
     mount.unmount();
-    ground.assert_converges();
-    ground.lose(1);
-    let mount = ground.mount();
+    fixture.assert_converges();
+    fixture.lose(1);
+    let mount = fixture.mount();
     fs::hard_link(mount.path("one"), mount.path("three")).unwrap();
     fs::remove_file(mount.path("one")).unwrap();
     for name in ["two", "three"] {
         assert!(fs::read(mount.path(name)).unwrap() == content, "{name} without d1");
     }
     mount.unmount();
-    ground.bring_back(1);
-    let healed = ground.pool().heal().unwrap();
+    fixture.bring_back(1);
+    let healed = fixture.pool().heal().unwrap();
     assert!(healed.failed.is_empty(), "{healed:?}");
-    ground.assert_converges();
+    fixture.assert_converges();
     // Whichever mirrors answer, they say the same.
     for lost in 1..=2 {
-        ground.lose(lost);
+        fixture.lose(lost);
     }
-    let mount = ground.mount();
+    let mount = fixture.mount();
     for name in ["two", "three"] {
         assert!(fs::read(mount.path(name)).unwrap() == content, "{name} without d1 and d2");
         assert_eq!(fs::metadata(mount.path(name)).unwrap().nlink(), 2);
@@ -182,10 +182,10 @@ fn a_lost_target_is_rebuilt_for_all_names() {
     if !can_mount("a_lost_target_is_rebuilt_for_all_names") {
         return;
     }
-    let ground = Ground::new(8, 3, 2, 4096);
-    let mount = ground.mount();
+    let fixture = Fixture::new(8, 3, 2, 4096);
+    let mount = fixture.mount();
     fs::create_dir(mount.path("dir")).unwrap();
-    let contents: Vec<Vec<u8>> = (0..12).map(|file| Seed(9 + file).bytes(90_000)).collect();
+    let contents: Vec<Vec<u8>> = (0..12).map(|file| TestRng(9 + file).bytes(90_000)).collect();
     for (file, content) in contents.iter().enumerate() {
         fs::write(mount.path(&format!("one-{file}")), content).unwrap();
         // Next to each other in the order of names.
@@ -193,33 +193,33 @@ fn a_lost_target_is_rebuilt_for_all_names() {
         fs::hard_link(mount.path(&format!("one-{file}")), mount.path(&format!("dir/two-{file}"))).unwrap();
     }
     mount.unmount();
-    ground.assert_converges();
+    fixture.assert_converges();
     // The first one with content that the vault is not on.
-    let stub = ground.pool().stub(b"one-0").unwrap();
-    let vault = ground.vault();
+    let stub = fixture.pool().stub(b"one-0").unwrap();
+    let vault = fixture.vault();
     let number = (1..=8).find(|number| {
         let name = format!("d{number}");
-        stub.targets.contains(&name) && !vault.repository.path().starts_with(ground.target(*number))
+        stub.targets.contains(&name) && !vault.repository.path().starts_with(fixture.target(*number))
     });
     let number = number.unwrap();
-    ground.lose(number);
-    let vault = ground.vault();
+    fixture.lose(number);
+    let vault = fixture.vault();
     let lock = vault.lock("test").unwrap();
     let report = rebuild(&vault, &RebuildOptions::default(), QUIET).unwrap();
     assert!(report.is_whole(), "{report:?}");
     drop(lock);
     for (file, content) in contents.iter().enumerate() {
         for name in [format!("one-{file}"), format!("one-{file}-again"), format!("dir/two-{file}")] {
-            let stub = ground.pool().stub(name.as_bytes()).unwrap();
+            let stub = fixture.pool().stub(name.as_bytes()).unwrap();
             assert!(!stub.targets.contains(&format!("d{number}")) && stub.names == 3, "{stub:?}");
             let mut found = Vec::new();
-            ground.pool().get(name.as_bytes(), &mut found).unwrap();
+            fixture.pool().get(name.as_bytes(), &mut found).unwrap();
             assert!(found == *content, "{name}");
         }
     }
-    let scrubbed = ground.scrub();
+    let scrubbed = fixture.scrub();
     assert!(scrubbed.damage.is_empty() && scrubbed.failed.is_empty(), "{scrubbed:?}");
-    assert!(ground.pool().sweep(false).unwrap().orphans.is_empty());
+    assert!(fixture.pool().sweep(false).unwrap().orphans.is_empty());
 }
 
 #[test]
@@ -227,8 +227,8 @@ fn names_are_exchanged() {
     if !can_mount("names_are_exchanged") {
         return;
     }
-    let ground = Ground::new(4, 2, 1, 4096);
-    let mount = ground.mount();
+    let fixture = Fixture::new(4, 2, 1, 4096);
+    let mount = fixture.mount();
     fs::create_dir_all(mount.path("dir/deep")).unwrap();
     fs::write(mount.path("dir/deep/file"), b"deep").unwrap();
     fs::write(mount.path("file"), b"flat").unwrap();
@@ -240,11 +240,11 @@ fn names_are_exchanged() {
     assert_eq!(exchange(&mount, "file", "nothing"), Err(rustix::io::Errno::NOENT));
     drop(open);
     mount.unmount();
-    ground.assert_converges();
+    fixture.assert_converges();
     // A pool from before there were records of changes, after a crash between two mirrors: one of them has not exchanged yet, and all
     // have their notes.
     let mirrors: Vec<_> =
-        (1..=4).map(|number| ground.target(number)).filter(|dir| dir.join("tree/file").exists()).collect();
+        (1..=4).map(|number| fixture.target(number)).filter(|dir| dir.join("tree/file").exists()).collect();
     let undone = |mirror: &std::path::Path| {
         let here = rustix::fs::CWD;
         let (one, other) = (mirror.join("tree/file"), mirror.join("tree/dir/deep"));
@@ -263,7 +263,7 @@ fn names_are_exchanged() {
         fs::write(mirror.join("staging/0123.exchange"), text).unwrap();
     }
     undone(&mirrors[0]);
-    let mount = ground.mount();
+    let mount = fixture.mount();
     fs::write(mount.path("any"), b"").unwrap();
     assert_eq!(fs::read(mount.path("file/file")).unwrap(), b"deep");
     mount.unmount();
@@ -277,8 +277,8 @@ fn special_files_lists_and_attributes_of_directories() {
     if !can_mount("special_files_lists_and_attributes_of_directories") {
         return;
     }
-    let ground = Ground::new(4, 2, 1, 4096);
-    let mount = ground.mount();
+    let fixture = Fixture::new(4, 2, 1, 4096);
+    let mount = fixture.mount();
     let node = |name: &str, kind, device| {
         let mode = rustix::fs::Mode::from_raw_mode(0o640);
         rustix::fs::mknodat(rustix::fs::CWD, mount.path(name), kind, mode, device).unwrap();
@@ -328,8 +328,8 @@ fn special_files_lists_and_attributes_of_directories() {
     };
     check(&mount);
     mount.unmount();
-    ground.assert_converges();
-    let mount = ground.mount();
+    fixture.assert_converges();
+    let mount = fixture.mount();
     check(&mount);
     fs::set_permissions(mount.path("lists/file"), fs::Permissions::from_mode(0o600)).unwrap();
     let mut value = [0; 64];

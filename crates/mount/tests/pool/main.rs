@@ -3,6 +3,7 @@
 mod crash;
 mod disks;
 mod failing;
+mod fixture;
 mod links;
 #[path = "../../../vault/tests/rebuild/loops.rs"]
 mod loops;
@@ -10,7 +11,6 @@ mod model;
 mod names;
 mod ordinary;
 mod others;
-mod playground;
 mod pulled;
 mod rot;
 #[path = "../../../vault/tests/vault/seed.rs"]

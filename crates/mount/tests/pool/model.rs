@@ -1,6 +1,6 @@
-//! Random operations, on the pool and on a directory in memory: both must always be the same.
+//! Random operations on the pool and on a directory in memory, which must stay equal.
 
-use super::playground::{Ground, Mount, Seed, can_mount, drop_caches};
+use super::fixture::{Fixture, Mount, TestRng, can_mount, drop_caches};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -52,7 +52,7 @@ fn assert_same(pool: &Path, reference: &Path, told: &str) {
 }
 
 struct Run {
-    chance: Seed,
+    chance: TestRng,
     /// Files that are open at both places, whatever became of their names.
     open: Vec<[File; 2]>,
 }
@@ -165,10 +165,10 @@ fn the_pool_is_like_any_directory() {
         return;
     }
     for seed in 0..3 {
-        let ground = Ground::new(6, 3, 2, 4096);
+        let fixture = Fixture::new(6, 3, 2, 4096);
         let reference = tempfile::tempdir_in("/dev/shm").unwrap();
-        let mut mount: Mount = ground.mount();
-        let mut run = Run { chance: Seed(seed), open: Vec::new() };
+        let mut mount: Mount = fixture.mount();
+        let mut run = Run { chance: TestRng(seed), open: Vec::new() };
         for step in 0..OPERATIONS {
             let told = format!("seed {seed}, step {step}");
             run.step([&mount.path(""), reference.path()], &told);
@@ -179,10 +179,10 @@ fn the_pool_is_like_any_directory() {
         }
         run.open.clear();
         mount.unmount();
-        ground.assert_converges();
-        let left = ground.pool().sweep(false).unwrap();
+        fixture.assert_converges();
+        let left = fixture.pool().sweep(false).unwrap();
         assert!(left.orphans.is_empty(), "seed {seed}: {left:?}");
-        mount = ground.mount();
+        mount = fixture.mount();
         assert_same(&mount.path(""), reference.path(), &format!("seed {seed}, mounted again"));
         mount.unmount();
     }

@@ -1,6 +1,6 @@
 //! Names that change from many threads at once.
 
-use super::playground::{Ground, Seed, can_mount};
+use super::fixture::{Fixture, TestRng, can_mount};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
@@ -11,8 +11,8 @@ fn rename_storms_lose_and_double_nothing() {
     if !can_mount("rename_storms_lose_and_double_nothing") {
         return;
     }
-    let ground = Ground::new(5, 2, 1, 4096);
-    let mount = ground.mount();
+    let fixture = Fixture::new(5, 2, 1, 4096);
+    let mount = fixture.mount();
     for directory in ["a", "b", "c"] {
         fs::create_dir(mount.path(directory)).unwrap();
     }
@@ -24,7 +24,7 @@ fn rename_storms_lose_and_double_nothing() {
         for thread in 0..4 {
             let (mount, name) = (&mount, &name);
             scope.spawn(move || {
-                let mut chance = Seed(thread);
+                let mut chance = TestRng(thread);
                 for step in 0..120 {
                     // Most names are free, so that not all files are replaced.
                     let (from, to) = (name(chance.below(90)), name(chance.below(90)));
@@ -43,7 +43,7 @@ fn rename_storms_lose_and_double_nothing() {
             });
         }
     });
-    let tokens = |mount: &super::playground::Mount| -> BTreeMap<String, String> {
+    let tokens = |mount: &super::fixture::Mount| -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
         for directory in ["a", "b", "c"] {
             for entry in fs::read_dir(mount.path(directory)).unwrap() {
@@ -61,10 +61,10 @@ fn rename_storms_lose_and_double_nothing() {
     assert!(!before.is_empty() && before.len() <= 24);
     mount.unmount();
     // What was replaced is gone, and nothing else.
-    let left = ground.pool().sweep(false).unwrap();
+    let left = fixture.pool().sweep(false).unwrap();
     assert!(left.orphans.is_empty(), "{left:?}");
-    ground.assert_converges();
-    let mount = ground.mount();
+    fixture.assert_converges();
+    let mount = fixture.mount();
     assert_eq!(tokens(&mount), before);
     mount.unmount();
 }
@@ -74,8 +74,8 @@ fn directories_move_under_open_files() {
     if !can_mount("directories_move_under_open_files") {
         return;
     }
-    let ground = Ground::new(4, 2, 1, 4096);
-    let mount = ground.mount();
+    let fixture = Fixture::new(4, 2, 1, 4096);
+    let mount = fixture.mount();
     fs::create_dir_all(mount.path("old/deep")).unwrap();
     let mut file = fs::File::create(mount.path("old/deep/file")).unwrap();
     std::io::Write::write_all(&mut file, b"before ").unwrap();
@@ -92,19 +92,19 @@ fn directories_move_under_open_files() {
     fs::remove_dir(mount.path("old/deep")).unwrap();
     mount.unmount();
     let mut content = Vec::new();
-    ground.pool().get(b"new/deep/file", &mut content).unwrap();
+    fixture.pool().get(b"new/deep/file", &mut content).unwrap();
     assert_eq!(content, b"before after");
 }
 
 /// Who looks for changes by the time of change finds what was moved, now and after the mount.
 #[test]
-fn a_rename_is_told_by_the_time_of_change() {
+fn a_rename_changes_the_ctime() {
     use std::os::unix::fs::MetadataExt;
-    if !can_mount("a_rename_is_told_by_the_time_of_change") {
+    if !can_mount("a_rename_changes_the_ctime") {
         return;
     }
-    let ground = Ground::new(5, 2, 1, 4096);
-    let mount = ground.mount();
+    let fixture = Fixture::new(5, 2, 1, 4096);
+    let mount = fixture.mount();
     fs::write(mount.path("file"), "content").unwrap();
     fs::write(mount.path("other"), "another content").unwrap();
     fs::write(mount.path("replaced"), "old").unwrap();
@@ -120,7 +120,7 @@ fn a_rename_is_told_by_the_time_of_change() {
     {
         let before = (changed(old), written(old));
         // File systems of targets count time in steps.
-        let probe = ground.root().join("probe");
+        let probe = fixture.root().join("probe");
         gabion_testkit::until("time passes", || {
             fs::write(&probe, "").unwrap();
             let stat = fs::metadata(&probe).unwrap();
@@ -137,8 +137,8 @@ fn a_rename_is_told_by_the_time_of_change() {
     assert!(changed("replaced") > before[0] && changed("other") > before[1]);
     let told = changed("other");
     mount.unmount();
-    ground.assert_converges();
-    let mount = ground.mount();
+    fixture.assert_converges();
+    let mount = fixture.mount();
     let stat = fs::metadata(mount.path("other")).unwrap();
     assert_eq!((stat.ctime(), stat.ctime_nsec()), told);
     assert_eq!(fs::read_to_string(mount.path("other")).unwrap(), "content");

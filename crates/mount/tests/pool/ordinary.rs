@@ -1,6 +1,6 @@
-//! What any program expects.
+//! Ordinary file operations.
 
-use super::playground::{Ground, Seed, can_mount, drop_caches};
+use super::fixture::{Fixture, TestRng, can_mount, drop_caches};
 use rustix::fs::{FallocateFlags, FlockOperation, XattrFlags};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -13,20 +13,20 @@ fn files_are_there_after_the_mount() {
     if !can_mount("files_are_there_after_the_mount") {
         return;
     }
-    let ground = Ground::new(6, 3, 2, 4096);
-    let mount = ground.mount();
+    let fixture = Fixture::new(6, 3, 2, 4096);
+    let mount = fixture.mount();
     fs::create_dir(mount.path("dir")).unwrap();
     fs::write(mount.path("dir/hello"), b"hello, world").unwrap();
-    let large = Seed(1).bytes(300_000);
+    let large = TestRng(1).bytes(300_000);
     fs::write(mount.path("large"), &large).unwrap();
     assert_eq!(fs::read(mount.path("dir/hello")).unwrap(), b"hello, world");
     assert!(fs::read(mount.path("large")).unwrap() == large);
     mount.unmount();
     let mut content = Vec::new();
-    ground.pool().get(b"large", &mut content).unwrap();
+    fixture.pool().get(b"large", &mut content).unwrap();
     assert!(content == large);
-    ground.assert_converges();
-    let mount = ground.mount();
+    fixture.assert_converges();
+    let mount = fixture.mount();
     assert!(fs::read(mount.path("large")).unwrap() == large);
     assert!(mount.recorded() == 0, "reading changes nothing");
     mount.unmount();
@@ -37,8 +37,8 @@ fn attributes_are_kept() {
     if !can_mount("attributes_are_kept") {
         return;
     }
-    let ground = Ground::new(4, 2, 1, 4096);
-    let mount = ground.mount();
+    let fixture = Fixture::new(4, 2, 1, 4096);
+    let mount = fixture.mount();
     let path = mount.path("file");
     fs::write(&path, b"content").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o4751)).unwrap();
@@ -56,7 +56,7 @@ fn attributes_are_kept() {
     fs::set_permissions(mount.path("dir"), fs::Permissions::from_mode(0o2775)).unwrap();
     std::os::unix::fs::chown(mount.path("dir"), None, Some(77)).unwrap();
     fs::write(mount.path("dir/child"), b"").unwrap();
-    let check = |mount: &super::playground::Mount| {
+    let check = |mount: &super::fixture::Mount| {
         let found = fs::metadata(mount.path("link")).unwrap();
         assert_eq!((found.mode() & 0o7777, found.uid(), found.gid()), (0o751, 12, 34));
         assert_eq!(found.modified().unwrap(), old);
@@ -77,7 +77,7 @@ fn attributes_are_kept() {
     };
     check(&mount);
     mount.unmount();
-    let mount = ground.mount();
+    let mount = fixture.mount();
     check(&mount);
     mount.unmount();
 }
@@ -87,8 +87,8 @@ fn holes_and_large_sizes() {
     if !can_mount("holes_and_large_sizes") {
         return;
     }
-    let ground = Ground::new(4, 3, 1, 4096);
-    let mount = ground.mount();
+    let fixture = Fixture::new(4, 3, 1, 4096);
+    let mount = fixture.mount();
     let mut file = File::options().create_new(true).read(true).write(true).open(mount.path("f")).unwrap();
     let far = 5 << 30;
     file.write_all_at(b"end", far).unwrap();
@@ -97,7 +97,7 @@ fn holes_and_large_sizes() {
     file.read_exact_at(&mut buffer, 3 << 30).unwrap();
     assert!(buffer.iter().all(|&byte| byte == 0));
     file.set_len(100_000).unwrap();
-    let content = Seed(2).bytes(100_000);
+    let content = TestRng(2).bytes(100_000);
     file.write_all_at(&content, 0).unwrap();
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(&file, punch, 5_000, 30_000).unwrap();
@@ -120,8 +120,8 @@ fn holes_and_large_sizes() {
     expected.extend(b"more");
     drop((file, appending));
     mount.unmount();
-    ground.assert_converges();
-    let mount = ground.mount();
+    fixture.assert_converges();
+    let mount = fixture.mount();
     assert!(fs::read(mount.path("f")).unwrap() == expected);
     mount.unmount();
 }
@@ -131,9 +131,9 @@ fn unlinked_files_stay_for_those_who_have_them_open() {
     if !can_mount("unlinked_files_stay_for_those_who_have_them_open") {
         return;
     }
-    let ground = Ground::new(4, 2, 1, 4096);
-    let mount = ground.mount();
-    let content = Seed(3).bytes(50_000);
+    let fixture = Fixture::new(4, 2, 1, 4096);
+    let mount = fixture.mount();
+    let content = TestRng(3).bytes(50_000);
     fs::write(mount.path("read"), &content).unwrap();
     fs::write(mount.path("written"), &content).unwrap();
     fs::write(mount.path("replaced"), &content).unwrap();
@@ -145,7 +145,7 @@ fn unlinked_files_stay_for_those_who_have_them_open() {
     fs::remove_file(mount.path("written")).unwrap();
     fs::rename(mount.path("new"), mount.path("replaced")).unwrap();
     // A sweep takes nothing from them.
-    ground.pool().sweep(true).unwrap();
+    fixture.pool().sweep(true).unwrap();
     drop_caches();
     written.write_all_at(b"after the end of its name", 49_990).unwrap();
     written.sync_all().unwrap();
@@ -160,9 +160,9 @@ fn unlinked_files_stay_for_those_who_have_them_open() {
     assert_eq!(fs::read(mount.path("replaced")).unwrap(), b"new");
     drop((read, written, replaced));
     mount.unmount();
-    let left = ground.pool().sweep(false).unwrap();
+    let left = fixture.pool().sweep(false).unwrap();
     assert!(left.orphans.is_empty(), "{left:?}");
-    ground.assert_converges();
+    fixture.assert_converges();
 }
 
 /// Programs are run from it, and lock files of each other.
@@ -171,8 +171,8 @@ fn programs_run_and_lock() {
     if !can_mount("programs_run_and_lock") {
         return;
     }
-    let ground = Ground::new(4, 2, 1, 65536);
-    let mount = ground.mount();
+    let fixture = Fixture::new(4, 2, 1, 65536);
+    let mount = fixture.mount();
     fs::copy("/bin/sh", mount.path("sh")).unwrap();
     drop_caches();
     let ran = Command::new(mount.path("sh")).args(["-c", "echo from the pool"]).output().unwrap();

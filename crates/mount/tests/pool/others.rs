@@ -1,6 +1,6 @@
 //! Other processes use the pool while it is mounted.
 
-use super::playground::{Ground, QUIET, Seed, can_mount, open_pool};
+use super::fixture::{Fixture, QUIET, TestRng, can_mount, open_pool};
 use gabion_vault::coder::Coders;
 use gabion_vault::format::Metadata;
 use gabion_vault::live::Live;
@@ -16,13 +16,13 @@ fn others_see_what_the_mount_does_and_the_other_way_round() {
     if !can_mount("others_see_what_the_mount_does_and_the_other_way_round") {
         return;
     }
-    let ground = Ground::new(5, 2, 1, 4096);
-    let mount = ground.mount();
-    let pool = ground.pool();
-    let again = Live::start(open_pool(ground.root(), 5), Coders::new().unwrap());
+    let fixture = Fixture::new(5, 2, 1, 4096);
+    let mount = fixture.mount();
+    let pool = fixture.pool();
+    let again = Live::start(open_pool(fixture.root(), 5), Coders::new().unwrap());
     assert!(matches!(again, Err(PoolError::Mounted { .. })), "one mount at a time");
     // A file that is being written is as long as it is, for everyone.
-    let content = Seed(1).bytes(40_000);
+    let content = TestRng(1).bytes(40_000);
     let mut file = File::create(mount.path("open")).unwrap();
     file.write_all(&content).unwrap();
     let get = |name: &str| {
@@ -60,38 +60,41 @@ fn others_see_what_the_mount_does_and_the_other_way_round() {
     mount.unmount();
     let longer = [&content[..], b"more"].concat();
     assert!(get("open elsewhere").unwrap() == longer);
-    ground.assert_converges();
+    fixture.assert_converges();
 }
 
 /// The object of a column of a file.
-fn object(ground: &Ground, name: &str, column: usize) -> PathBuf {
-    let stub = ground.pool().stub(name.as_bytes()).unwrap();
+fn object(fixture: &Fixture, name: &str, column: usize) -> PathBuf {
+    let stub = fixture.pool().stub(name.as_bytes()).unwrap();
     let object = format!("{}.{column}", stub.id);
-    ground.root().join(&stub.targets[column]).join("objects").join(&object[..2]).join(object)
+    fixture.root().join(&stub.targets[column]).join("objects").join(&object[..2]).join(object)
 }
 
 #[test]
-fn what_is_being_written_is_neither_protected_nor_repaired() {
-    if !can_mount("what_is_being_written_is_neither_protected_nor_repaired") {
+fn files_being_written_are_neither_protected_nor_repaired() {
+    if !can_mount("files_being_written_are_neither_protected_nor_repaired") {
         return;
     }
-    let ground = Ground::new(5, 2, 1, 4096);
-    let mount = ground.mount();
-    let old = Seed(1).bytes(30_000);
+    let fixture = Fixture::new(5, 2, 1, 4096);
+    let mount = fixture.mount();
+    let old = TestRng(1).bytes(30_000);
     fs::write(mount.path("file"), &old).unwrap();
     mount.until_closed();
-    ground.assert_converges();
+    fixture.assert_converges();
     // Rot, and then a program writes elsewhere in the same file.
-    let rotten = File::options().write(true).open(object(&ground, "file", 1)).unwrap();
+    let rotten = File::options().write(true).open(object(&fixture, "file", 1)).unwrap();
     rotten.write_all_at(b"rot", 5000).unwrap();
-    let before = ground.pool().stub(b"file").unwrap();
+    let before = fixture.pool().stub(b"file").unwrap();
     let file = File::options().write(true).open(mount.path("file")).unwrap();
     file.write_all_at(b"new work", 0).unwrap();
-    let marked = ground.pool().stub(b"file").unwrap();
+    let marked = fixture.pool().stub(b"file").unwrap();
     assert!(marked.writing && marked.mtime != before.mtime && marked.revision > before.revision);
-    let vault = ground.vault();
-    let report = ground.scrub();
-    assert!(report.damage.iter().all(|damage| damage.changed), "someone's work is told from rot: {report:?}");
+    let vault = fixture.vault();
+    let report = fixture.scrub();
+    assert!(
+        report.damage.iter().all(|trouble| trouble.changed),
+        "someone's work is told from rot: {report:?}"
+    );
     let refused = repair(&vault, b"file", QUIET).unwrap_err().to_string();
     assert!(refused.contains("mounted pool"), "{refused}");
     let report = gabion_vault::protect::protect(&vault, QUIET).unwrap();
@@ -99,7 +102,7 @@ fn what_is_being_written_is_neither_protected_nor_repaired() {
     drop(file);
     mount.unmount();
     let mut content = Vec::new();
-    ground.pool().get(b"file", &mut content).unwrap();
+    fixture.pool().get(b"file", &mut content).unwrap();
     assert_eq!(&content[..8], b"new work");
-    ground.assert_converges();
+    fixture.assert_converges();
 }

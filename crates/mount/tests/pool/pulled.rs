@@ -2,8 +2,8 @@
 //! had. Programs read and write all the time, and what they read is compared with a copy.
 
 use super::disks::make_anew_without;
+use super::fixture::{Fixture, Mount, PATIENCE, QUIET, TestRng, drop_caches};
 use super::loops::{Disks, run};
-use super::playground::{Ground, Mount, PATIENCE, QUIET, Seed, drop_caches};
 use gabion_vault::world::Stopwatch;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -91,7 +91,7 @@ impl Load {
         }
     }
 
-    fn write(&self, mount: &Mount, mut chance: Seed) {
+    fn write(&self, mount: &Mount, mut chance: TestRng) {
         for number in 0.. {
             if self.stop.load(Ordering::Relaxed) {
                 return;
@@ -119,7 +119,7 @@ impl Load {
     }
 
     /// While nobody writes, looks at what was written, and protects it.
-    fn settle(&self, stage: usize, ground: &Ground, mount: &Mount) {
+    fn settle(&self, stage: usize, fixture: &Fixture, mount: &Mount) {
         let _nobody_writes = self.gate.write().unwrap();
         drop_caches();
         for Fresh { name, content, stage: begun } in self.fresh.lock().unwrap().drain(..) {
@@ -141,8 +141,8 @@ impl Load {
         }
         let begun = Stopwatch::start();
         loop {
-            ground.protect();
-            let status = gabion_vault::status::status(&ground.vault(), b"", true, 10, QUIET).unwrap();
+            fixture.protect();
+            let status = gabion_vault::status::status(&fixture.vault(), b"", true, 10, QUIET).unwrap();
             if status.pending.0 == 0 {
                 break;
             }
@@ -153,7 +153,7 @@ impl Load {
     }
 
     /// Writes to files that miss columns.
-    fn change(&self, mount: &Mount, chance: &mut Seed) {
+    fn change(&self, mount: &Mount, chance: &mut TestRng) {
         for (name, content) in self.kept.write().unwrap().iter_mut().filter(|(_, it)| it.len() > 10_000) {
             let bytes = chance.bytes(9000);
             let file = File::options().write(true).open(mount.path(name)).unwrap();
@@ -176,16 +176,16 @@ impl Drop for Stopping<'_> {
 
 /// `FIRST` goes, `SECOND` goes, `FIRST` comes back stale.
 fn pull_under_load(test: &str, first: Pull, second: Pull, seed: u64) {
-    let Some((ground, disks)) = Ground::on_disks(test) else { return };
-    let mount = ground.mount();
-    let mut chance = Seed(seed);
+    let Some((fixture, disks)) = Fixture::on_disks(test) else { return };
+    let mount = fixture.mount();
+    let mut chance = TestRng(seed);
     let load = Load::default();
     for number in 0..10 {
         let (name, content) = (format!("f{number}"), chance.bytes(number * 7001));
         fs::write(mount.path(&name), &content).unwrap();
         load.fresh.lock().unwrap().push(Fresh { name, content, stage: 0 });
     }
-    load.settle(0, &ground, &mount);
+    load.settle(0, &fixture, &mount);
     std::thread::scope(|scope| {
         let _stopping = Stopping(&load);
         let programs = [
@@ -195,13 +195,13 @@ fn pull_under_load(test: &str, first: Pull, second: Pull, seed: u64) {
             }),
             scope.spawn(|| {
                 let _stopping = Stopping(&load);
-                load.write(&mount, Seed(seed + 1));
+                load.write(&mount, TestRng(seed + 1));
             }),
         ];
         load.wait(0);
         for (stage, event) in [Some((first, FIRST)), Some((second, SECOND)), None].into_iter().enumerate() {
             let stage = stage + 1;
-            load.settle(stage - 1, &ground, &mount);
+            load.settle(stage - 1, &fixture, &mount);
             match event {
                 Some((pull, number)) => {
                     pull.strike(&disks, number).unwrap_or_else(|why| panic!("{pull:?} {number}: {why}"))
@@ -217,7 +217,7 @@ fn pull_under_load(test: &str, first: Pull, second: Pull, seed: u64) {
         load.stop.store(true, Ordering::Relaxed);
         programs.into_iter().for_each(|program| program.join().unwrap());
     });
-    load.settle(3, &ground, &mount);
+    load.settle(3, &fixture, &mount);
     let refused = load.refused.into_inner().unwrap();
     println!("{test}: writers were refused {refused:?}");
     // Who finds a fault may be told; those who come after it find another disk.
@@ -225,8 +225,8 @@ fn pull_under_load(test: &str, first: Pull, second: Pull, seed: u64) {
     assert!((1..=3).all(|stage| told(stage) <= 6), "{refused:?}");
     let kept = load.kept.into_inner().unwrap();
     mount.unmount();
-    make_anew_without(SECOND, &ground, &disks);
-    let mount = ground.mount();
+    make_anew_without(SECOND, &fixture, &disks);
+    let mount = fixture.mount();
     for (name, content) in &kept {
         assert!(fs::read(mount.path(name)).unwrap() == *content, "{name}, mounted again");
     }

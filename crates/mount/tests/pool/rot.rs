@@ -1,7 +1,7 @@
-//! Blocks that rot in files which programs write to: programs see what they wrote, and rot becomes part of no redundancy.
+//! Corruption of blocks in files that programs write: programs read what they wrote, and corruption is never encoded.
 
 use super::disks::repair_all;
-use super::playground::{Ground, Mount, Seed, can_mount, drop_caches};
+use super::fixture::{Fixture, Mount, TestRng, can_mount, drop_caches};
 use gabion_vault::catalogue::State;
 use rustix::fs::FallocateFlags;
 use std::collections::BTreeSet;
@@ -12,17 +12,17 @@ use std::os::unix::fs::FileExt;
 const BLOCK: u64 = 4096;
 
 /// Every data block of a stripe of 3+3 may be lost at once.
-fn ground() -> Ground {
-    Ground::new(7, 3, 3, BLOCK)
+fn fixture() -> Fixture {
+    Fixture::new(7, 3, 3, BLOCK)
 }
 
 /// Spoils bytes of a file where they lie, unless they are behind its end.
-fn rot(ground: &Ground, name: &str, range: Range<u64>) {
-    let stub = ground.pool().stub(name.as_bytes()).unwrap();
+fn rot(fixture: &Fixture, name: &str, range: Range<u64>) {
+    let stub = fixture.pool().stub(name.as_bytes()).unwrap();
     for piece in stub.pieces(range.start..range.end.min(stub.size)) {
         let number: usize = stub.targets[piece.column][1..].parse().unwrap();
         let object = format!("{}.{}", stub.id, piece.column);
-        let object = ground.target(number).join("objects").join(&object[..2]).join(object);
+        let object = fixture.target(number).join("objects").join(&object[..2]).join(object);
         let object = File::options().read(true).write(true).open(object).unwrap();
         let mut bytes = vec![0; piece.bytes as usize];
         object.read_exact_at(&mut bytes, piece.offset).unwrap();
@@ -32,17 +32,17 @@ fn rot(ground: &Ground, name: &str, range: Range<u64>) {
 }
 
 /// Protects what rests, as who mounts does: he knows what was written.
-fn protect(mount: &Mount, ground: &Ground) {
+fn protect(mount: &Mount, fixture: &Fixture) {
     mount.until_closed();
-    let report = mount.protect(ground);
+    let report = mount.protect(fixture);
     assert_eq!((report.done.failures, report.pending), (0, 0), "{report:?}");
     assert_eq!(report.done.unrecoverable, []);
 }
 
 /// The file as it lies on the targets.
-fn stored(ground: &Ground) -> Vec<u8> {
+fn stored(fixture: &Fixture) -> Vec<u8> {
     let mut content = Vec::new();
-    ground.pool().get(b"file", &mut content).unwrap();
+    fixture.pool().get(b"file", &mut content).unwrap();
     content
 }
 
@@ -56,8 +56,8 @@ fn write(file: &File, content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
 }
 
 #[test]
-fn what_rotted_beside_what_is_written_is_put_right() {
-    if !can_mount("what_rotted_beside_what_is_written_is_put_right") {
+fn corruption_beside_written_bytes_is_repaired() {
+    if !can_mount("corruption_beside_written_bytes_is_repaired") {
         return;
     }
     let cases: [(&str, Range<u64>, Work); 9] = [
@@ -82,22 +82,22 @@ fn what_rotted_beside_what_is_written_is_put_right() {
         }),
     ];
     for (case, (what, range, work)) in cases.into_iter().enumerate() {
-        let ground = ground();
-        let mount = ground.mount();
-        let mut content = Seed(case as u64 + 1).bytes(50_000);
+        let fixture = fixture();
+        let mount = fixture.mount();
+        let mut content = TestRng(case as u64 + 1).bytes(50_000);
         fs::write(mount.path("file"), &content).unwrap();
-        protect(&mount, &ground);
-        rot(&ground, "file", range.clone());
+        protect(&mount, &fixture);
+        rot(&fixture, "file", range.clone());
         let file = File::options().read(true).write(true).open(mount.path("file")).unwrap();
         work(&file, &mut content);
         drop(file);
-        protect(&mount, &ground);
+        protect(&mount, &fixture);
         gabion_testkit::until(&format!("{what}: the log tells of it"), || mount.degraded() > 0);
         drop_caches();
         assert!(fs::read(mount.path("file")).unwrap() == content, "{what}: through the mount");
         mount.unmount();
-        assert!(stored(&ground) == content, "{what}: in the objects");
-        ground.assert_converges();
+        assert!(stored(&fixture) == content, "{what}: in the objects");
+        fixture.assert_converges();
     }
 }
 
@@ -107,42 +107,42 @@ fn writers_are_given_no_rot() {
     if !can_mount("writers_are_given_no_rot") {
         return;
     }
-    let ground = ground();
-    let mount = ground.mount();
-    let mut content = Seed(9).bytes(50_000);
+    let fixture = fixture();
+    let mount = fixture.mount();
+    let mut content = TestRng(9).bytes(50_000);
     fs::write(mount.path("file"), &content).unwrap();
-    protect(&mount, &ground);
+    protect(&mount, &fixture);
     let file = File::options().read(true).write(true).open(mount.path("file")).unwrap();
     write(&file, &mut content, 30_000, &[7; 100]);
-    rot(&ground, "file", 4_200..13_000);
+    rot(&fixture, "file", 4_200..13_000);
     drop_caches();
     let mut found = vec![0; content.len()];
     file.read_exact_at(&mut found, 0).unwrap();
     assert!(found == content, "while it is written");
     drop(file);
-    protect(&mount, &ground);
+    protect(&mount, &fixture);
     mount.unmount();
-    assert!(stored(&ground) == content);
-    ground.assert_converges();
+    assert!(stored(&fixture) == content);
+    fixture.assert_converges();
 }
 
 /// One redundancy block cannot bring back a block that rotted and the one that was written beside it: that is said.
 #[test]
-fn what_cannot_be_put_right_is_told() {
-    if !can_mount("what_cannot_be_put_right_is_told") {
+fn unrecoverable_damage_is_reported() {
+    if !can_mount("unrecoverable_damage_is_reported") {
         return;
     }
-    let ground = Ground::new(5, 3, 1, BLOCK);
-    let mount = ground.mount();
-    let content = Seed(11).bytes(50_000);
+    let fixture = Fixture::new(5, 3, 1, BLOCK);
+    let mount = fixture.mount();
+    let content = TestRng(11).bytes(50_000);
     fs::write(mount.path("file"), &content).unwrap();
-    protect(&mount, &ground);
-    rot(&ground, "file", 4_200..4_300);
+    protect(&mount, &fixture);
+    rot(&fixture, "file", 4_200..4_300);
     let file = File::options().write(true).open(mount.path("file")).unwrap();
     file.write_all_at(&[1; BLOCK as usize], 0).unwrap();
     drop(file);
     mount.until_closed();
-    let report = mount.protect(&ground);
+    let report = mount.protect(&fixture);
     let second = BLOCK..2 * BLOCK;
     assert_eq!(report.done.unrecoverable, [(b"file".to_vec(), vec![second])], "{report:?}");
     assert_eq!(report.affected, [(State::Damaged, 1)]);
@@ -150,25 +150,25 @@ fn what_cannot_be_put_right_is_told() {
     let file = File::options().write(true).open(mount.path("file")).unwrap();
     file.write_all_at(&content, 0).unwrap();
     drop(file);
-    protect(&mount, &ground);
+    protect(&mount, &fixture);
     mount.unmount();
-    assert!(stored(&ground) == content);
-    ground.assert_converges();
+    assert!(stored(&fixture) == content);
+    fixture.assert_converges();
 }
 
 /// A program writes, cuts and reads by chance, and blocks rot by chance.
 #[test]
-fn programs_that_write_under_rot_end_with_what_they_wrote() {
-    if !can_mount("programs_that_write_under_rot_end_with_what_they_wrote") {
+fn programs_that_write_during_corruption_keep_their_data() {
+    if !can_mount("programs_that_write_during_corruption_keep_their_data") {
         return;
     }
     for seed in 1..=4 {
-        let mut chance = Seed(seed);
-        let ground = ground();
-        let mount = ground.mount();
+        let mut chance = TestRng(seed);
+        let fixture = fixture();
+        let mount = fixture.mount();
         let mut content = chance.bytes(90_000);
         fs::write(mount.path("file"), &content).unwrap();
-        protect(&mount, &ground);
+        protect(&mount, &fixture);
         // What was written and is not protected yet rots for good.
         let mut written: BTreeSet<u64> = BTreeSet::new();
         for round in 0..12 {
@@ -176,7 +176,7 @@ fn programs_that_write_under_rot_end_with_what_they_wrote() {
             let block = chance.below(content.len() as u64 / BLOCK);
             let start = block * BLOCK + chance.below(BLOCK - 200);
             if !written.contains(&block) {
-                rot(&ground, "file", start..start + 1 + chance.below(199));
+                rot(&fixture, "file", start..start + 1 + chance.below(199));
             }
             for _ in 0..1 + chance.below(6) {
                 let at = chance.below(content.len() as u64) as usize;
@@ -203,17 +203,17 @@ fn programs_that_write_under_rot_end_with_what_they_wrote() {
             }
             drop(file);
             if chance.below(2) == 0 {
-                protect(&mount, &ground);
+                protect(&mount, &fixture);
                 written.clear();
             }
         }
-        protect(&mount, &ground);
+        protect(&mount, &fixture);
         drop_caches();
         assert!(fs::read(mount.path("file")).unwrap() == content, "seed {seed}");
         mount.unmount();
         // What rotted last, in a file that nobody wrote to since.
-        repair_all(&ground);
-        assert!(stored(&ground) == content, "seed {seed}: in the objects");
-        ground.assert_converges();
+        repair_all(&fixture);
+        assert!(stored(&fixture) == content, "seed {seed}: in the objects");
+        fixture.assert_converges();
     }
 }

@@ -1,6 +1,6 @@
-//! Suites that others wrote, on a mounted pool.
+//! External test suites on a mounted pool.
 
-use super::playground::{Ground, can_mount};
+use super::fixture::{Fixture, can_mount};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -22,13 +22,13 @@ fn mounted_pool_pjdfstest_passes() {
         return;
     }
     let Some(program) = tool("pjdfstest on a pool", "pjdfstest") else { return };
-    let ground = Ground::new(4, 2, 1, 4096);
-    let mount = ground.mount_for_all();
+    let fixture = Fixture::new(4, 2, 1, 4096);
+    let mount = fixture.mount_for_all();
     let settings = "[features]\nposix_fallocate = {}\nrename_ctime = {}\nutimensat = {}\nutime_now = {}\n\
                     [settings]\nnaptime = 0.01\nallow_remount = false\n\
                     [dummy_auth]\nentries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]\n";
     std::fs::set_permissions(mount.path(""), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let file = ground.root().join("pjdfstest.toml");
+    let file = fixture.root().join("pjdfstest.toml");
     std::fs::write(&file, settings).unwrap();
     let other = tempfile::tempdir_in("/dev/shm").unwrap();
     std::fs::set_permissions(other.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -52,7 +52,7 @@ fn mounted_pool_pjdfstest_passes() {
         skipped.filter(|line| !left_out.iter().any(|known| line.contains(known))).collect();
     assert_eq!(others, Vec::<&str>::new());
     mount.unmount();
-    ground.assert_converges();
+    fixture.assert_converges();
 }
 
 #[test]
@@ -61,17 +61,17 @@ fn mounted_pool_fsx_passes() {
         return;
     }
     let Some(program) = tool("fsx on a pool", "fsx") else { return };
-    let ground = Ground::new(5, 3, 1, 4096);
-    let mount = ground.mount();
+    let fixture = Fixture::new(5, 3, 1, 4096);
+    let mount = fixture.mount();
     let settings = "flen = 1048576\n[opsize]\nmax = 131072\n[weights]\ntruncate = 3\nfsync = 1\nfdatasync = 1\n\
                     punch_hole = 3\nposix_fallocate = 2\ninvalidate = 2\nmapread = 10\nmapwrite = 10\n\
                     copy_file_range = 3\nsendfile = 2\nposix_fadvise = 1\nclose_open = 3\n";
-    let file = ground.root().join("fsx.toml");
+    let file = fixture.root().join("fsx.toml");
     std::fs::write(&file, settings).unwrap();
     // With everything at once, and with what the suite does by itself.
     for seed in 1..=4 {
         let mut command = Command::new(&program);
-        command.current_dir(ground.root()).args(["-N", "2000", "-S", &seed.to_string()]);
+        command.current_dir(fixture.root()).args(["-N", "2000", "-S", &seed.to_string()]);
         if seed % 2 == 0 {
             command.arg("-f").arg(&file);
         }
@@ -80,5 +80,5 @@ fn mounted_pool_fsx_passes() {
         assert!(done.status.success(), "seed {seed}: {}{error}", String::from_utf8_lossy(&done.stdout));
     }
     mount.unmount();
-    ground.assert_converges();
+    fixture.assert_converges();
 }

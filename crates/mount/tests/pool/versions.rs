@@ -1,6 +1,6 @@
 //! Which version of a file its redundancy is of: names, rights and times that change must neither hide that nor feign it.
 
-use super::playground::{Ground, Seed, can_mount};
+use super::fixture::{Fixture, TestRng, can_mount};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
@@ -21,35 +21,35 @@ fn modified(path: &Path) -> SystemTime {
 /// A program wrote to a file in place and gave it back the time that it had, as programs do that hide when a container was used. By
 /// size and time it was the protected version then: readers got the bytes from before, and repair would have brought them back.
 #[test]
-fn what_was_written_stays_if_the_time_is_set_back() {
-    if !can_mount("what_was_written_stays_if_the_time_is_set_back") {
+fn written_content_stays_if_its_mtime_is_reset() {
+    if !can_mount("written_content_stays_if_its_mtime_is_reset") {
         return;
     }
-    let ground = Ground::new(6, 3, 2, 4096);
-    let mut mount = ground.mount();
-    let mut content = Seed(31).bytes(100_000);
+    let fixture = Fixture::new(6, 3, 2, 4096);
+    let mut mount = fixture.mount();
+    let mut content = TestRng(31).bytes(100_000);
     fs::write(mount.path("file"), &content).unwrap();
     mount.unmount();
-    ground.assert_converges();
+    fixture.assert_converges();
     // Whether the process that heard of the writing still knows of it, or another one has to find out.
     for (round, remounts) in [false, true, false].into_iter().enumerate() {
-        mount = ground.mount();
+        mount = fixture.mount();
         let (path, before) = (mount.path("file"), modified(&mount.path("file")));
-        let new = Seed(32 + round as u64).bytes(700);
+        let new = TestRng(32 + round as u64).bytes(700);
         write_at(&path, 5000, &new);
         content[5000..5700].copy_from_slice(&new);
         if remounts {
             mount.unmount();
-            mount = ground.mount();
+            mount = fixture.mount();
         }
         set_modified(&path, before);
         let off = modified(&path).duration_since(before).unwrap();
         assert!(off.as_nanos() <= 3, "{off:?}");
         mount.unmount();
-        mount = ground.mount();
+        mount = fixture.mount();
         assert!(fs::read(&path).unwrap() == content, "round {round}");
         mount.unmount();
-        ground.assert_converges();
+        fixture.assert_converges();
     }
 }
 
@@ -58,31 +58,31 @@ fn a_time_that_comes_back_without_a_write_is_exact() {
     if !can_mount("a_time_that_comes_back_without_a_write_is_exact") {
         return;
     }
-    let ground = Ground::new(6, 3, 2, 4096);
-    let mount = ground.mount();
+    let fixture = Fixture::new(6, 3, 2, 4096);
+    let mount = fixture.mount();
     let path = mount.path("file");
-    fs::write(&path, Seed(35).bytes(10_000)).unwrap();
+    fs::write(&path, TestRng(35).bytes(10_000)).unwrap();
     mount.unmount();
-    ground.assert_converges();
-    let mount = ground.mount();
+    fixture.assert_converges();
+    let mount = fixture.mount();
     let before = modified(&path);
     set_modified(&path, before + std::time::Duration::from_secs(7));
     set_modified(&path, before);
     assert_eq!(modified(&path), before);
     mount.unmount();
-    ground.assert_converges();
+    fixture.assert_converges();
 }
 
 /// A target goes whose columns nothing else is on that a test needs: gives files whose first column it has, of many.
-fn lose_a_target(ground: &Ground, names: &[String]) -> Vec<String> {
-    let vault = ground.vault().repository.path().to_owned();
+fn lose_a_target(fixture: &Fixture, names: &[String]) -> Vec<String> {
+    let vault = fixture.vault().repository.path().to_owned();
     let first = |name: &String| {
-        let stub = ground.pool().stub(name.as_bytes()).unwrap();
+        let stub = fixture.pool().stub(name.as_bytes()).unwrap();
         stub.targets[0][1..].parse::<usize>().unwrap()
     };
-    let number = names.iter().map(first).find(|&number| !vault.starts_with(ground.target(number))).unwrap();
+    let number = names.iter().map(first).find(|&number| !vault.starts_with(fixture.target(number))).unwrap();
     let hit = names.iter().filter(|name| first(name) == number).cloned().collect();
-    ground.lose(number);
+    fixture.lose(number);
     hit
 }
 
@@ -93,25 +93,25 @@ fn a_file_that_was_renamed_is_made_whole_before_it_is_written_by_the_next_mount(
     if !can_mount("a_file_that_was_renamed_is_made_whole_before_it_is_written_by_the_next_mount") {
         return;
     }
-    let ground = Ground::new(8, 3, 2, 4096);
-    let mount = ground.mount();
+    let fixture = Fixture::new(8, 3, 2, 4096);
+    let mount = fixture.mount();
     fs::create_dir(mount.path("old")).unwrap();
-    let content = |number: u64| Seed(40 + number).bytes(20_000);
+    let content = |number: u64| TestRng(40 + number).bytes(20_000);
     for number in 0..8 {
         fs::write(mount.path(&format!("old/{number}")), content(number)).unwrap();
     }
     mount.unmount();
-    ground.assert_converges();
-    let mount = ground.mount();
+    fixture.assert_converges();
+    let mount = fixture.mount();
     fs::rename(mount.path("old"), mount.path("new")).unwrap();
     for number in 0..8 {
         fs::rename(mount.path(&format!("new/{number}")), mount.path(&format!("new/{number}-"))).unwrap();
     }
     mount.unmount();
-    ground.assert_converges();
+    fixture.assert_converges();
     let names: Vec<String> = (0..8).map(|number| format!("new/{number}-")).collect();
-    let hit = lose_a_target(&ground, &names);
-    let mount = ground.mount();
+    let hit = lose_a_target(&fixture, &names);
+    let mount = fixture.mount();
     for name in hit {
         let number = name.trim_matches(|it: char| !it.is_ascii_digit()).parse().unwrap();
         write_at(&mount.path(&name), 30_000, b"behind a hole");
@@ -128,29 +128,29 @@ fn redundancy_of_the_file_that_had_the_name_before_is_not_in_the_way() {
     if !can_mount("redundancy_of_the_file_that_had_the_name_before_is_not_in_the_way") {
         return;
     }
-    let ground = Ground::new(8, 3, 2, 4096);
-    let content = |number: u64| Seed(50 + number).bytes(20_000);
+    let fixture = Fixture::new(8, 3, 2, 4096);
+    let content = |number: u64| TestRng(50 + number).bytes(20_000);
     let names: Vec<String> = (0..12).map(|number| format!("file {number}")).collect();
-    let mount = ground.mount();
+    let mount = fixture.mount();
     for (number, name) in (0..).zip(&names) {
         fs::write(mount.path(&format!("new {name}")), content(number)).unwrap();
     }
     mount.unmount();
-    ground.assert_converges();
-    let mount = ground.mount();
+    fixture.assert_converges();
+    let mount = fixture.mount();
     for (number, name) in (100..).zip(&names) {
         fs::write(mount.path(name), content(number)).unwrap();
     }
     mount.unmount();
-    ground.assert_converges();
-    let mount = ground.mount();
+    fixture.assert_converges();
+    let mount = fixture.mount();
     for name in &names {
         fs::rename(mount.path(&format!("new {name}")), mount.path(name)).unwrap();
         fs::set_permissions(mount.path(name), Permissions::from_mode(0o600)).unwrap();
     }
     mount.unmount();
-    let hit = lose_a_target(&ground, &names);
-    let mount = ground.mount();
+    let hit = lose_a_target(&fixture, &names);
+    let mount = fixture.mount();
     for name in &hit {
         let number = name.trim_matches(|it: char| !it.is_ascii_digit()).parse().unwrap();
         let mut whole = content(number);

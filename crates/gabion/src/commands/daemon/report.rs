@@ -1,18 +1,18 @@
-//! What a daemon did, for people.
+//! Prints results of the daemon as text.
 
 use gabion::exit::Outcome;
 use serde_json::Value;
 
-/// Names that are listed where not all are asked for.
+/// Most names that are listed.
 const FIRST: usize = 10;
 
-/// Prints what came of a piece of work.
+/// Prints the result of a job.
 pub(in crate::commands) fn print(word: &str, done: &Value, json: bool, quiet: bool) -> Outcome {
     let outcome = done["outcome"].as_str();
     if json {
         outln!("{done}");
-    } else if let Some(wanted) = done["wanted"].as_str() {
-        outln!("{wanted} was asked for; `gabion daemon status` tells how far it is");
+    } else if let Some(queued) = done["queued"].as_str() {
+        outln!("{queued} is queued; see `gabion daemon status`");
     } else if !quiet || outcome != Some("fine") {
         print_work(word, done);
     }
@@ -38,11 +38,11 @@ fn print_work(word: &str, done: &Value) {
     print_names("no place", &done["unplaced"]);
     print_names("failed", &done["failed"]);
     if let Some(digest) = done["held"]["digest"].as_str() {
-        outln!("HELD: very many files vanished or changed at once. If that is meant: approve {digest}");
+        outln!("HELD: very many files disappeared or changed at once. If that is intended: approve {digest}");
     }
 }
 
-/// Prints files by their state: `good` is the word for those that are protected now.
+/// Prints files by state; `good` is the label for protected ones.
 fn print_by_state(good: &str, list: &Value) {
     for (state, word) in
         [("protected", good), ("degraded", "degraded"), ("damaged", "damaged"), ("lost", "LOST")]
@@ -63,7 +63,7 @@ fn print_names(word: &str, list: &Value) {
     }
 }
 
-/// Prints a small answer, key by key.
+/// Prints an answer key by key.
 pub(super) fn print_words(done: &Value) {
     for (key, value) in done.as_object().into_iter().flatten() {
         match value {

@@ -3,7 +3,7 @@
 use super::Place;
 use crate::commands::device::Homes;
 use crate::commands::pool::Names;
-use crate::commands::vault::talk::Talker;
+use crate::commands::vault::events::EventPrinter;
 use anyhow::Context;
 use gabion::daemon::config::{Config, SourceConfig, What};
 use gabion::daemon::notify::Supervisor;
@@ -12,6 +12,7 @@ use gabion::exit::Outcome;
 use gabion::live::Access;
 use gabion::privileges;
 use gabion_platform::shown::Shown;
+use gabion_platform::sync;
 use gabion_vault::policy::{Duration, Size};
 use gabion_vault::vault::DEFAULT_CODE;
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,25 +28,25 @@ Examples:
   gabion daemon run /etc/gabion/daemon.toml
   gabion daemon run daemon.toml --socket /tmp/gabion.sock --json
 
-Every source has a thread of its own: one that fails, because its directory is missing or its changelog away, is shown with the \
-reason and tried again after pauses that grow to five minutes; the others go on. SIGTERM and SIGINT end it: what is in hand is \
-finished, mounts are unmounted, and what is still due is found by the next run. SIGHUP reads the configuration again. \
-Under systemd it says when it is ready and how it is (Type=notify), and that it is alive (WatchdogSec).";
+Each source has a thread of its own. A source that fails, for example because its directory is missing, is reported and \
+started again after pauses of up to five minutes; the others continue. SIGTERM and SIGINT stop the daemon: running jobs are \
+finished and mounts unmounted; the next run continues with the rest. SIGHUP reloads the configuration. \
+Under systemd it reports readiness and status (Type=notify) and feeds the watchdog (WatchdogSec).";
 
 /// Arguments of `gabion daemon run`.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// The configuration; docs/reference/daemon.toml is a commented one
+    /// The configuration file; docs/reference/daemon.toml is a commented example
     config: PathBuf,
-    /// Only check the configuration and the policies it names, and say what would be done
+    /// Check the configuration and its policies, print the settings, and exit
     #[arg(long)]
     check: bool,
     #[command(flatten)]
     place: Place,
     #[command(flatten)]
     names: Names,
-    /// Print one JSON object per line for all that happens
+    /// Print events as JSON, one object per line
     #[arg(long)]
     json: bool,
     /// Print errors and warnings only
@@ -85,17 +86,17 @@ impl Args {
             watched: self.watchdog_pid,
         };
         let (socket, registry) = (self.place.path(), self.names.registry());
-        let tell = talkers(self.json, self.quiet);
+        let tell = printers(self.json, self.quiet);
         let device_cache = self.device_cache.clone().or_else(|| self.homes.cache());
         run(config, Environment { socket, registry, supervisor, stop, reload, tell, device_cache })?;
         Ok(Outcome::Fine)
     }
 
-    /// What would be done, and whether the policies can be used.
+    /// Checks the policies, and prints the settings.
     fn check(&self, config: &Config) -> anyhow::Result<Outcome> {
         for source in &config.sources {
-            if let Some(text) = source.wanted.policy_text()? {
-                source.wanted.check_policy(&text, &DEFAULT_CODE.parse()?)?;
+            if let Some(text) = source.protection.policy_text()? {
+                source.protection.check_policy(&text, &DEFAULT_CODE.parse()?)?;
             }
         }
         let socket = config.socket.clone().or_else(|| self.place.path());
@@ -126,7 +127,7 @@ impl Args {
     }
 }
 
-/// A source with all that is set, defaults included.
+/// JSON of a source with all settings, including defaults.
 fn as_json(source: &SourceConfig) -> Value {
     let rate = |limit: Option<u64>| limit.map(|limit| format!("{}/s", Size(limit)));
     let time = |time: i64| Duration(time).to_string();
@@ -146,8 +147,8 @@ fn as_json(source: &SourceConfig) -> Value {
     let show = source.show();
     json!({
         "name": source.name, "kind": source.kind(), "path": source.path(), "at": show.map(|show| &show.at),
-        "repository": source.repository, "policy": source.wanted.policy, "code": source.wanted.code,
-        "changelog": source.wanted.changelog, "workers": source.workers,
+        "repository": source.repository, "policy": source.protection.policy, "code": source.protection.code,
+        "changelog": source.protection.changelog, "workers": source.workers,
         "device": source.device.to_string(), "cpu_takeover": source.cpu_takeover, "limit": rate(source.limit),
         "rescan": time(source.rescan), "events": events, "threads": show.map(|show| show.threads),
         "private": show.map(|show| show.access == Access::Owner), "read_only": show.map(|show| show.read_only), "verify": verify,
@@ -156,19 +157,19 @@ fn as_json(source: &SourceConfig) -> Value {
     })
 }
 
-/// Says what happens, with the name of the source before it.
-fn talkers(json: bool, quiet: bool) -> Tell {
-    let talkers: Mutex<BTreeMap<String, Arc<Talker>>> = Mutex::default();
+/// Prints events, one printer per source.
+fn printers(json: bool, quiet: bool) -> Tell {
+    let printers: Mutex<BTreeMap<String, Arc<EventPrinter>>> = Mutex::default();
     Arc::new(move |name, event| {
-        let talker = {
-            let mut talkers = talkers.lock().unwrap_or_else(PoisonError::into_inner);
-            let new = || Arc::new(Talker::of(name, json, quiet));
-            Arc::clone(talkers.entry(name.to_owned()).or_insert_with(new))
+        let printer = {
+            let mut printers = sync::lock(&printers);
+            let new = || Arc::new(EventPrinter::of(name, json, quiet));
+            Arc::clone(printers.entry(name.to_owned()).or_insert_with(new))
         };
         match event {
-            Event::Notice(notice) => talker.tell(notice),
-            Event::Says(text) => talker.says(text),
-            Event::Warns(text) => talker.warns(text),
+            Event::Notice(notice) => printer.notice(notice),
+            Event::Message(text) => printer.message(text),
+            Event::Warning(text) => printer.warning(text),
         }
     })
 }

@@ -1,8 +1,8 @@
 //! `gabion daemon status`.
 
 use super::Alone;
+use crate::commands::vault::events::filesystem_wide_watch;
 use crate::commands::vault::status::overdue_scrubs;
-use crate::commands::vault::talk::filesystem_wide_watch;
 use crate::commands::vault::{FIRST, ago, bytes, count};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
@@ -14,7 +14,7 @@ Examples:
   gabion daemon status
   gabion daemon status photos --json | jq .sources[0].state
 
-Exit codes: 0 all sources run and nothing is wrong, 1 something to look after, 2 no daemon answers, 3 data lost.";
+Exit codes: 0 all sources are running, 1 a source needs attention, 2 no daemon answers, 3 data lost.";
 
 /// Arguments of `gabion daemon status`.
 #[derive(clap::Args)]
@@ -56,7 +56,7 @@ fn worse(one: Outcome, other: Outcome) -> Outcome {
     if rank(other) > rank(one) { other } else { one }
 }
 
-/// How a source is, as an exit code.
+/// Exit code for the state of a source.
 fn outcome(source: &Value) -> Outcome {
     let some = |key: &str| source["files"][key].as_u64().unwrap_or(0) > 0;
     let asks = ["notice", "rebuild", "verify", "ask"].iter().any(|key| !source["pool"][key].is_null());
@@ -70,7 +70,7 @@ fn outcome(source: &Value) -> Outcome {
     }
 }
 
-/// Prints how a source is.
+/// Prints the state of a source.
 pub(in crate::commands) fn print(source: &Value, now: Nanos) {
     let text = |key: &str| source[key].as_str().unwrap_or("");
     let at = source["at"].as_str().map(|at| format!(" at {at}")).unwrap_or_default();
@@ -102,7 +102,7 @@ pub(in crate::commands) fn print(source: &Value, now: Nanos) {
     print_pool(&source["pool"], text("name"));
     let job = &source["job"];
     if job.is_object() {
-        let of = job["of_files"].as_u64().map(|of| format!(" of {}", count(of))).unwrap_or_default();
+        let of = job["total_files"].as_u64().map(|of| format!(" of {}", count(of))).unwrap_or_default();
         let waits = job["waiting_for"].as_str().map(|who| format!("waits for {who}"));
         let step = waits.unwrap_or_else(|| job["step"].as_str().unwrap_or("").to_owned());
         outln!(
@@ -132,7 +132,7 @@ fn print_held(source: &Value) {
     if let Some(digest) = held["digest"].as_str() {
         let before = &held["before"];
         outln!(
-            "  HELD: of {} files, {} vanished and {} changed at once (shortly before: {} and {}). If that is meant: gabion daemon approve {} {digest}",
+            "  HELD: of {} files, {} disappeared and {} changed at once (shortly before: {} and {}). If that is intended: gabion daemon approve {} {digest}",
             held["known"],
             held["removed"],
             held["changed"],
@@ -153,7 +153,11 @@ fn print_pool(pool: &Value, name: &str) {
     }
     for file in pool["files"]["named"].as_array().into_iter().flatten().take(FIRST) {
         let word = file["health"].as_str().unwrap_or("");
-        outln!("    {word:<9} {} (misses {})", file["path"].as_str().unwrap_or("?"), names(&file["misses"]));
+        outln!(
+            "    {word:<9} {} (missing on {})",
+            file["path"].as_str().unwrap_or("?"),
+            names(&file["misses"])
+        );
     }
     let affected = |key: &str| pool["files"][key].as_u64().unwrap_or(0);
     let more = (affected("degraded") + affected("lost")).saturating_sub(FIRST as u64);
@@ -167,7 +171,7 @@ fn print_pool(pool: &Value, name: &str) {
     }
     if let Some(agreement) = pool["ask"]["agreement"].as_str() {
         outln!(
-            "  ASKS: {} ({}). If they are lost: gabion daemon rebuild {name} --agree {agreement}",
+            "  CONFIRM: {} ({}). If they are lost: gabion daemon rebuild {name} --agree {agreement}",
             pool["ask"]["why"].as_str().unwrap_or(""),
             names(&pool["ask"]["gone"])
         );

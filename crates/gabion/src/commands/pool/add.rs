@@ -1,6 +1,7 @@
 //! `gabion pool add`.
 
-use super::terminal::{Talk, Which};
+use super::terminal::Which;
+use crate::commands::vault::OutputArgs;
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
 use gabion_vault::storage::pool::NewTarget;
@@ -12,8 +13,8 @@ Examples:
   gabion pool add tank /mnt/d7
   gabion pool add tank /mnt/c2 --domain c
 
-The directory is made if it is missing, and must be empty. Files that are there stay where they are; new ones go \
-to the new target as well.";
+A missing directory is created; an existing one must be empty. Existing files are not moved; new files also use \
+the new target.";
 
 /// Arguments of `gabion pool add`.
 #[derive(clap::Args)]
@@ -23,19 +24,19 @@ pub(super) struct Args {
     which: Which,
     /// The directory
     dir: PathBuf,
-    /// What it fails together with; alone if not said
+    /// Failure domain; by default its own
     #[arg(long)]
     domain: Option<String>,
-    /// Check and say what would be done, but do nothing
+    /// Check, print what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { which, dir, domain, dry_run, talk } = self;
+        let Args { which, dir, domain, dry_run, output } = self;
         let pool = which.open()?;
         let target = NewTarget { path: dir, domain };
         let planned = pool.plan_add(&target)?;
@@ -47,7 +48,7 @@ impl Args {
                 name
             }
         };
-        if talk.json {
+        if output.json {
             let path = target.path.to_string_lossy();
             let object = json!({
                 "command": "pool add", "dry_run": dry_run, "target": name, "domain": planned.domain, "path": path,
@@ -55,7 +56,11 @@ impl Args {
             outln!("{object}");
         }
         let verb = if dry_run { "would add" } else { "added" };
-        talk.say(format!("{verb} target {name}, domain {}: {}", planned.domain, Shown::path(&target.path)));
+        output.print_line(format!(
+            "{verb} target {name}, domain {}: {}",
+            planned.domain,
+            Shown::path(&target.path)
+        ));
         Ok(Outcome::Fine)
     }
 }

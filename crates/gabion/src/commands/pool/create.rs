@@ -1,6 +1,7 @@
 //! `gabion pool create`.
 
-use super::terminal::{Names, Talk};
+use super::terminal::Names;
+use crate::commands::vault::OutputArgs;
 use anyhow::{bail, ensure};
 use gabion::exit::Outcome;
 use gabion::size::Size;
@@ -15,8 +16,8 @@ Examples:
   gabion pool create tank --targets /mnt/a1 /mnt/a2 /mnt/b1 /mnt/b2 /mnt/c1 --domains a a b b c --stripe 2 --redundancy 1
   gabion pool create tank --targets /mnt/d1 /mnt/d2 /mnt/d3 --stripe 1 --redundancy 2 --dry-run
 
-Directories are made where they are missing, and must be empty. Targets of one domain may fail together: columns of a \
-stripe are all in different domains. To survive the loss of any M disks, have K + M domains or more.";
+Missing directories are created; existing ones must be empty. Targets of one failure domain may fail together, so the columns of \
+a stripe are placed in different domains. To survive the loss of any M disks, use at least K + M domains.";
 
 /// Arguments of `gabion pool create`.
 #[derive(clap::Args)]
@@ -27,30 +28,30 @@ pub(super) struct Args {
     /// The directories, usually one per disk
     #[arg(long, value_name = "DIR", num_args = 1.., required = true)]
     targets: Vec<PathBuf>,
-    /// The domain of each directory, in the same order; each is alone if not said
+    /// Failure domain of each directory, in the same order; by default each has its own
     #[arg(long, value_name = "DOMAIN", num_args = 1..)]
     domains: Vec<String>,
-    /// Targets that a file is striped over: the K of its code
+    /// Number of targets that a file is striped over: the K of its code
     #[arg(long, value_name = "K")]
     stripe: usize,
-    /// Redundancy columns that are wanted: the M of its code
+    /// Number of redundancy columns: the M of its code
     #[arg(long, value_name = "M", default_value_t = 2)]
     redundancy: usize,
-    /// Bytes of a block, such as 64KiB or 1MiB
+    /// Block size, such as 64KiB or 1MiB
     #[arg(long, value_name = "SIZE", default_value = "1MiB")]
     block: Size,
-    /// Check and say what would be done, but do nothing
+    /// Check, print what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     names: Names,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { name, targets, domains, stripe, redundancy, block, dry_run, names, talk } = self;
+        let Args { name, targets, domains, stripe, redundancy, block, dry_run, names, output } = self;
         let count = targets.len();
         ensure!(
             domains.is_empty() || domains.len() == count,
@@ -66,7 +67,7 @@ impl Args {
             && let Some(targets) = registry.find(&name)?
         {
             let at = targets.first().map_or(String::new(), |path| format!(" at {}", Shown::path(path)));
-            bail!("there is a pool {name} already{at}");
+            bail!("a pool {name} already exists{at}");
         }
         let config = match dry_run {
             true => Pool::plan(&name, &targets, stripe, block, redundancy)?,
@@ -74,19 +75,21 @@ impl Args {
                 let pool = Pool::create(&name, &targets, stripe, block, redundancy, Options::default())?;
                 match registry {
                     Some(registry) => registry.record(&name, &pool.paths())?,
-                    None => errln!("gabion: warning: no place to keep the name; use the path of a target"),
+                    None => errln!(
+                        "gabion: warning: no registry for the name of the pool; use the path of a target"
+                    ),
                 }
                 pool.config()
             }
         };
-        if talk.json {
+        if output.json {
             outln!("{}", json!({ "command": "pool create", "dry_run": dry_run, "pool": config }));
             return Ok(Outcome::Fine);
         }
-        let verb = if dry_run { "would make" } else { "made" };
-        talk.say(format!("{verb} pool {name}: {count} targets, stripe {stripe}, block {block}"));
+        let verb = if dry_run { "would create" } else { "created" };
+        output.print_line(format!("{verb} pool {name}: {count} targets, stripe {stripe}, block {block}"));
         for member in &config.target {
-            talk.say(format!("  {}  domain {}  {}", member.name, member.domain, member.path));
+            output.print_line(format!("  {}  domain {}  {}", member.name, member.domain, member.path));
         }
         let domains: std::collections::BTreeSet<_> =
             config.target.iter().map(|member| &member.domain).collect();

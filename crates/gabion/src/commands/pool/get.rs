@@ -1,9 +1,10 @@
 //! `gabion pool get`.
 
-use super::terminal::{Talk, Troubles, Which, inside};
+use super::terminal::{FileErrors, Which, inside};
 use crate::commands::device::{self, DeviceArgs};
+use crate::commands::vault::OutputArgs;
 use anyhow::{Context, bail};
-use gabion::exit::{Outcome, told};
+use gabion::exit::{Outcome, error_message};
 use gabion_platform::shown::Shown;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{self, DegradedReader, Report, copy_out};
@@ -27,11 +28,11 @@ const EXAMPLES: &str = "\
 Examples:
   gabion pool get tank films/film.mkv             into this directory
   gabion pool get tank films/film.mkv other.mkv   under another name
-  gabion pool get tank photos /mnt/restore        a directory, with all that is in it
+  gabion pool get tank photos /mnt/restore        a directory with its content
   gabion pool get tank notes.txt -                to standard output
 
-A file appears when all of it is there. Blocks are checked against their signatures; what is gone or wrong is reconstructed from \
-redundancy, and that is said. Bytes that nothing can bring back are an error that names the targets.";
+Files are created atomically. Blocks are verified against their signatures; missing and corrupt ones are reconstructed \
+and reported. A file with unrecoverable bytes is an error that names the targets.";
 
 /// Arguments of `gabion pool get`.
 #[derive(clap::Args)]
@@ -41,21 +42,21 @@ pub(super) struct Args {
     which: Which,
     /// The file or directory in the pool
     path: OsString,
-    /// Where it goes: a directory that exists, another name, or - for standard output
+    /// Destination: an existing directory, another name, or - for standard output
     dest: Option<PathBuf>,
-    /// Replace files that exist
+    /// Replace existing files
     #[arg(long)]
     force: bool,
-    /// Say what would be done, but do nothing
+    /// Print what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
-/// Something to get: where it is, where it goes, what it is.
+/// A file to copy.
 struct Item {
     from: Vec<u8>,
     to: PathBuf,
@@ -63,14 +64,14 @@ struct Item {
 }
 
 impl Args {
-    /// True if the file goes to standard output.
+    /// True if the destination is standard output.
     pub(super) fn only_reads(&self) -> bool {
         self.dest.as_ref().is_some_and(|dest| dest.as_os_str() == "-")
     }
 
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let to_stdout = self.only_reads();
-        let Args { which, path, dest, force, dry_run, device, talk } = self;
+        let Args { which, path, dest, force, dry_run, device, output } = self;
         let compute = device.open()?;
         let pool = which.open()?;
         let out = Out { pool: &pool, coders: compute.coders(1)?, degraded: RefCell::default() };
@@ -90,10 +91,10 @@ impl Args {
             Some(dest) => dest,
             None => PathBuf::from(name),
         };
-        let mut troubles = Troubles::default();
+        let mut errors = FileErrors::default();
         let mut items = Vec::new();
-        collect(&pool, Item { from, to, stat }, &mut items, &mut troubles);
-        let bar = talk.bar("get", items.iter().map(size).sum());
+        collect(&pool, Item { from, to, stat }, &mut items, &mut errors);
+        let bar = output.bar("get", items.iter().map(size).sum());
         let (mut files, mut bytes) = (0, 0);
         for item in &items {
             let got = if dry_run { Ok(size(item)) } else { get(&out, item, force, &bar) };
@@ -102,39 +103,39 @@ impl Args {
                     bytes += size;
                     files += u64::from(item.stat.kind != Kind::Directory);
                     if dry_run {
-                        talk.say(format!(
+                        output.print_line(format!(
                             "would get {} to {}",
                             Shown::bytes(&item.from),
                             Shown::path(&item.to)
                         ));
                     }
                 }
-                Err(error) => troubles.tell(&item.from, &told(&error)),
+                Err(error) => errors.report(&item.from, &error_message(&error)),
             }
         }
-        // Last: a directory that may not be written to can now be closed.
+        // Last, because files could not be created in a read-only directory.
         for item in items.iter().rev().filter(|item| item.stat.kind == Kind::Directory && !dry_run) {
             if let Err(error) = fs::set_permissions(&item.to, fs::Permissions::from_mode(item.stat.mode)) {
-                troubles.tell(&item.from, &error);
+                errors.report(&item.from, &error);
             }
         }
         bar.finish_and_clear();
         let degraded = out.note();
-        if talk.json {
+        if output.json {
             let object = json!({
-                "command": "pool get", "dry_run": dry_run, "files": files, "bytes": bytes, "failed": troubles.texts(),
+                "command": "pool get", "dry_run": dry_run, "files": files, "bytes": bytes, "failed": errors.texts(),
                 "degraded": degraded, "device": device::as_json(&compute),
             });
             outln!("{object}");
         }
         let verb = if dry_run { "would get" } else { "got" };
-        talk.say(format!("{verb} {files} files, {bytes} bytes"));
-        device::print(&compute, |line| talk.say(line));
-        Ok(troubles.outcome())
+        output.print_line(format!("{verb} {files} files, {bytes} bytes"));
+        device::print(&compute, |line| output.print_line(line));
+        Ok(errors.outcome())
     }
 }
 
-/// Files come out checked, and whole even if targets are gone; what that took is told and noted.
+/// Reader of verified files; reports and records reconstructed blocks.
 struct Out<'a> {
     pool: &'a Pool,
     coders: Coders,
@@ -158,7 +159,7 @@ impl Out<'_> {
         Ok(bytes)
     }
 
-    /// Notes degraded reads where `gabion status` finds them; gives their number.
+    /// Records degraded reads for `gabion status`. Returns their number.
     fn note(&self) -> usize {
         let reports = self.degraded.borrow();
         if reports.is_empty() {
@@ -172,7 +173,7 @@ impl Out<'_> {
             Ok(())
         };
         if let Err(error) = noted() {
-            errln!("gabion: warning: degraded reads could not be noted: {}", told(&error));
+            errln!("gabion: warning: cannot record degraded reads: {}", error_message(&error));
         }
         reports.len()
     }
@@ -182,12 +183,12 @@ fn size(item: &Item) -> u64 {
     if item.stat.kind == Kind::File { item.stat.size } else { 0 }
 }
 
-/// Zeros become holes: a sparse file must not fill the disk it is copied to.
+/// Writes zeros as holes, so that a copy of a sparse file is sparse.
 struct Sparse<'a>(&'a mut fs::File);
 
 impl Write for Sparse<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        /// Smaller holes save no space on any disk.
+        /// Block size of usual file systems; smaller holes save no space.
         const HOLE: usize = 4096;
         let is_hole = |piece: &[u8]| piece.len() == HOLE && piece.iter().all(|&byte| byte == 0);
         let holes: usize = bytes.chunks(HOLE).take_while(|piece| is_hole(piece)).map(<[u8]>::len).sum();
@@ -204,8 +205,8 @@ impl Write for Sparse<'_> {
     }
 }
 
-/// What is at a path of the pool, directories before what is in them.
-fn collect(pool: &Pool, item: Item, items: &mut Vec<Item>, troubles: &mut Troubles) {
+/// The files at and below a path of the pool, each directory before its content.
+fn collect(pool: &Pool, item: Item, items: &mut Vec<Item>, errors: &mut FileErrors) {
     let (from, to, is_directory) = (item.from.clone(), item.to.clone(), item.stat.kind == Kind::Directory);
     items.push(item);
     if !is_directory {
@@ -213,16 +214,16 @@ fn collect(pool: &Pool, item: Item, items: &mut Vec<Item>, troubles: &mut Troubl
     }
     let listed = match pool.list(&from) {
         Ok(listed) => listed,
-        Err(error) => return troubles.tell(&from, &error),
+        Err(error) => return errors.report(&from, &error),
     };
     for (name, listed) in listed {
         let below = join(&from, &name);
         match listed {
             Ok(listed) => {
                 let to = to.join(OsStr::from_bytes(&name));
-                collect(pool, Item { from: below, to, stat: listed.stat }, items, troubles);
+                collect(pool, Item { from: below, to, stat: listed.stat }, items, errors);
             }
-            Err(error) => troubles.tell(&below, &error),
+            Err(error) => errors.report(&below, &error),
         }
     }
 }
@@ -249,7 +250,7 @@ fn get(out: &Out<'_>, item: &Item, force: bool, bar: &ProgressBar) -> anyhow::Re
     }
     let mut draft = tempfile::Builder::new().prefix(".gabion-").suffix(".tmp").tempfile_in(directory)?;
     let bytes = out.copy(from, &mut bar.wrap_write(Sparse(draft.as_file_mut())))?;
-    // Holes at the end are only there if the length says so.
+    // A hole at the end needs the length to be set.
     draft.as_file().set_len(bytes)?;
     for failed in metadata::restore(draft.as_file(), &stub.metadata, stub.mtime) {
         errln!("gabion: warning: {}: {failed}", Shown::path(to));

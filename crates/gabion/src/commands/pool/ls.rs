@@ -1,6 +1,7 @@
 //! `gabion pool ls`.
 
-use super::terminal::{Talk, Troubles, Which, inside};
+use super::terminal::{FileErrors, Which, inside};
+use crate::commands::vault::OutputArgs;
 use anyhow::{Context, ensure};
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
@@ -27,45 +28,45 @@ pub(super) struct Args {
     /// A file or directory in the pool
     #[arg(default_value = "/")]
     path: OsString,
-    /// Permissions, owner, size, time and targets too
+    /// Also print permissions, owner, size, time and targets
     #[arg(short, long)]
     long: bool,
-    /// All that is below, too
+    /// Also list subdirectories
     #[arg(short = 'R', long)]
     recursive: bool,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 struct Printer {
     long: bool,
     recursive: bool,
-    talk: Talk,
+    output: OutputArgs,
     entries: Vec<Value>,
-    troubles: Troubles,
+    errors: FileErrors,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { which, path, long, recursive, talk } = self;
+        let Args { which, path, long, recursive, output } = self;
         let pool = which.open()?;
         let mut printer =
-            Printer { long, recursive, talk, entries: Vec::new(), troubles: Troubles::default() };
+            Printer { long, recursive, output, entries: Vec::new(), errors: FileErrors::default() };
         let path = inside(&path);
         let shown = || Shown::bytes(&path).to_string();
         let found = pool.find(&path).with_context(shown)?;
         ensure!(path.is_empty() || found.is_some(), "{}: not in the pool", shown());
         let listed = pool.list(&path)?;
-        // A file stands for itself; its own name must not be added to its path.
+        // The list of a file is the file itself; its name is already in its path.
         let is_file =
             matches!(&listed[..], [(_, Ok(only))] if only.stub.is_some() && pool.stub(&path).is_ok());
         let base = if is_file { split(&path).0 } else { &path };
         printer.print(&pool, base, listed);
-        if printer.talk.json {
-            let (entries, failed) = (&printer.entries, printer.troubles.texts());
+        if printer.output.json {
+            let (entries, failed) = (&printer.entries, printer.errors.texts());
             outln!("{}", json!({ "command": "pool ls", "entries": entries, "failed": failed }));
         }
-        Ok(printer.troubles.outcome())
+        Ok(printer.errors.outcome())
     }
 }
 
@@ -81,26 +82,26 @@ impl Printer {
             let listed = match listed {
                 Ok(listed) => listed,
                 Err(error) => {
-                    self.troubles.tell(&path, &error);
+                    self.errors.report(&path, &error);
                     continue;
                 }
             };
             let shown = if self.recursive { Shown::bytes(&path) } else { Shown::bytes(&name) }.to_string();
-            match self.talk.json {
+            match self.output.json {
                 true => self.entries.push(as_json(&path, &listed)),
-                false => self.talk.say(line(&shown, &listed, self.long)),
+                false => self.output.print_line(line(&shown, &listed, self.long)),
             }
             if self.recursive && listed.stat.kind == Kind::Directory {
                 match pool.list(&path) {
                     Ok(below) => self.print(pool, &path, below),
-                    Err(error) => self.troubles.tell(&path, &error),
+                    Err(error) => self.errors.report(&path, &error),
                 }
             }
         }
     }
 }
 
-/// The letter of a pipe, a socket or a device.
+/// Type letter of a pipe, a socket or a device.
 fn special(listed: &DirectoryEntry) -> char {
     match listed.stub.as_ref().and_then(|stub| stub.special) {
         Some(Special::Pipe) => 'p',
@@ -141,11 +142,12 @@ fn permissions(mode: u32) -> String {
     (0..9).rev().map(|bit| if mode >> bit & 1 == 1 { ['x', 'w', 'r'][bit % 3] } else { '-' }).collect()
 }
 
-/// Date and time of day, UTC.
+/// Date and time, UTC.
 fn time(nanos: Nanos) -> String {
     let seconds = nanos.div_euclid(SECOND);
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Days since March of the year 0 in eras of 400 years: leap days come last and need no exception.
+    // Days since March of the year 0, in eras of 400 years: leap days are the last day of a year and need no special
+    // case.
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

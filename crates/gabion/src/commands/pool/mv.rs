@@ -1,6 +1,7 @@
 //! `gabion pool mv`.
 
-use super::terminal::{Talk, Which, inside, warn};
+use super::terminal::{Which, inside, warn};
+use crate::commands::vault::OutputArgs;
 use anyhow::{Context, ensure};
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
@@ -15,7 +16,7 @@ Examples:
   gabion pool mv tank film.mkv films/
   gabion pool mv tank photos/2024 photos/2025
 
-A file that is there is replaced. Content stays where it is: only names move.";
+An existing file is replaced. Only names change; content is not copied.";
 
 /// Arguments of `gabion pool mv`.
 #[derive(clap::Args)]
@@ -25,18 +26,18 @@ pub(super) struct Args {
     which: Which,
     /// A file or directory in the pool
     from: OsString,
-    /// Its new name, or the directory it goes into
+    /// Its new name, or the destination directory
     to: OsString,
-    /// Say what would be done, but do nothing
+    /// Print what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { which, from, to, dry_run, talk } = self;
+        let Args { which, from, to, dry_run, output } = self;
         let pool = which.open()?;
         let into = to.as_bytes().ends_with(b"/");
         let (from, mut to) = (inside(&from), inside(&to));
@@ -50,12 +51,12 @@ impl Args {
         if !dry_run {
             warn(&pool.rename(&from, &to)?);
         }
-        if talk.json {
+        if output.json {
             let (from, to) = (String::from_utf8_lossy(&from), String::from_utf8_lossy(&to));
             outln!("{}", json!({ "command": "pool mv", "dry_run": dry_run, "from": from, "to": to }));
         }
         let verb = if dry_run { "would move" } else { "moved" };
-        talk.say(format!("{verb} {} to {}", Shown::bytes(&from), Shown::bytes(&to)));
+        output.print_line(format!("{verb} {} to {}", Shown::bytes(&from), Shown::bytes(&to)));
         Ok(Outcome::Fine)
     }
 }

@@ -1,8 +1,9 @@
 //! `gabion pool put`.
 
-use super::terminal::{Talk, Troubles, Which, inside, warn};
+use super::terminal::{FileErrors, Which, inside, warn};
+use crate::commands::vault::OutputArgs;
 use anyhow::{Context, bail};
-use gabion::exit::{Outcome, told};
+use gabion::exit::{Outcome, error_message};
 use gabion_platform::shown::Shown;
 use gabion_vault::metadata;
 use gabion_vault::storage::Storage;
@@ -19,13 +20,13 @@ use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
-  gabion pool put tank film.mkv                 to /film.mkv of the pool
+  gabion pool put tank film.mkv                 to /film.mkv in the pool
   gabion pool put tank film.mkv films/film      under another name
-  gabion pool put tank photos music /           directories, with all that is in them
+  gabion pool put tank photos music /           directories with their content
 
-With one FILE and no DEST it goes to the top of the pool. DEST is a directory if it is one in the pool, ends with a slash, or \
-more than one FILE is given. What is there is replaced: the old file is there until the new one is whole.
-What `gabion protect` keeps in a directory (.gabion) is left out: it belongs to the directory, not to its files.";
+A single FILE without DEST goes to the root of the pool. DEST is a directory if it is one in the pool, ends with a slash, or \
+more than one FILE is given. Existing files are replaced atomically. \
+Repositories of protected directories (.gabion) are left out.";
 
 /// Arguments of `gabion pool put`.
 #[derive(clap::Args)]
@@ -33,17 +34,17 @@ What `gabion protect` keeps in a directory (.gabion) is left out: it belongs to 
 pub(super) struct Args {
     #[command(flatten)]
     which: Which,
-    /// Files and directories, and where in the pool they go
+    /// Files and directories, and their destination in the pool
     #[arg(required = true, value_name = "FILE… [DEST]")]
     paths: Vec<PathBuf>,
-    /// Say what would be done, but do nothing
+    /// Print what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
-/// Something to put: where it is, where it goes, what it is.
+/// A file to copy.
 struct Item {
     from: PathBuf,
     to: Vec<u8>,
@@ -53,7 +54,7 @@ struct Item {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { which, mut paths, dry_run, talk } = self;
+        let Args { which, mut paths, dry_run, output } = self;
         let pool = which.open()?;
         let destination = if paths.len() > 1 { paths.pop() } else { None };
         let destination = destination.unwrap_or_else(|| PathBuf::from("/"));
@@ -62,17 +63,17 @@ impl Args {
             || to.is_empty()
             || destination.as_os_str().as_bytes().ends_with(b"/")
             || pool.find(&to)?.is_some_and(|stat| stat.kind == Kind::Directory);
-        let mut troubles = Troubles::default();
+        let mut errors = FileErrors::default();
         let (mut items, mut left_out) = (Vec::new(), 0_u64);
         for path in &paths {
             let to = match (is_directory, name_of(path)) {
                 (false, _) => to.clone(),
                 (true, Some(name)) => join(&to, &name),
-                (true, None) => bail!("{}: it has no name to keep", Shown::path(path)),
+                (true, None) => bail!("{}: has no file name", Shown::path(path)),
             };
-            collect(path, to, &mut items, &mut left_out, &mut troubles);
+            collect(path, to, &mut items, &mut left_out, &mut errors);
         }
-        let bar = talk.bar("put", items.iter().map(|item| item.size).sum());
+        let bar = output.bar("put", items.iter().map(|item| item.size).sum());
         let (mut files, mut bytes) = (0, 0);
         for item in &items {
             let put = if dry_run { Ok(item.size) } else { put(&pool, item, &bar) };
@@ -81,52 +82,52 @@ impl Args {
                     bytes += size;
                     files += u64::from(!item.kind.is_dir());
                     if dry_run {
-                        talk.say(format!(
+                        output.print_line(format!(
                             "would put {} to {}",
                             Shown::path(&item.from),
                             Shown::bytes(&item.to)
                         ));
                     }
                 }
-                Err(error) => troubles.tell(item.from.as_os_str().as_bytes(), &told(&error)),
+                Err(error) => errors.report(item.from.as_os_str().as_bytes(), &error_message(&error)),
             }
         }
         bar.finish_and_clear();
-        if talk.json {
+        if output.json {
             let object = json!({
                 "command": "pool put", "dry_run": dry_run, "files": files, "bytes": bytes, "left_out": left_out,
-                "failed": troubles.texts(),
+                "failed": errors.texts(),
             });
             outln!("{object}");
         }
         let verb = if dry_run { "would put" } else { "put" };
-        talk.say(format!("{verb} {files} files, {bytes} bytes"));
+        output.print_line(format!("{verb} {files} files, {bytes} bytes"));
         if left_out > 0 {
-            talk.say(format!("left out {left_out} vaults ({OWN}) of protected directories"));
+            output.print_line(format!("left out {left_out} vaults ({OWN}) of protected directories"));
         }
-        Ok(troubles.outcome())
+        Ok(errors.outcome())
     }
 }
 
-/// The last name of a path, also of one like `.`.
+/// The file name of a path, also of `.`.
 fn name_of(path: &Path) -> Option<Vec<u8>> {
     let name = path.file_name().map(OsString::from);
     let name = name.or_else(|| fs::canonicalize(path).ok()?.file_name().map(OsString::from));
     name.map(OsString::into_vec)
 }
 
-/// What is at a path, directories before what is in them.
-fn collect(path: &Path, to: Vec<u8>, items: &mut Vec<Item>, left_out: &mut u64, troubles: &mut Troubles) {
-    let trouble = |troubles: &mut Troubles, error: &dyn std::fmt::Display| {
-        troubles.tell(path.as_os_str().as_bytes(), error);
+/// The files at and below a path, each directory before its content.
+fn collect(path: &Path, to: Vec<u8>, items: &mut Vec<Item>, left_out: &mut u64, errors: &mut FileErrors) {
+    let trouble = |errors: &mut FileErrors, error: &dyn std::fmt::Display| {
+        errors.report(path.as_os_str().as_bytes(), error);
     };
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
-        Err(error) => return trouble(troubles, &error),
+        Err(error) => return trouble(errors, &error),
     };
     let kind = found.file_type();
     if !(kind.is_file() || kind.is_dir() || kind.is_symlink()) {
-        return trouble(troubles, &"neither a file, a directory nor a link; left out");
+        return trouble(errors, &"neither a file, a directory nor a link; left out");
     }
     let size = if kind.is_file() { found.len() } else { 0 };
     items.push(Item { from: path.to_owned(), to: to.clone(), kind, size });
@@ -138,14 +139,14 @@ fn collect(path: &Path, to: Vec<u8>, items: &mut Vec<Item>, left_out: &mut u64, 
             entries.sort_by_key(fs::DirEntry::file_name);
             entries
         }
-        Err(error) => return trouble(troubles, &error),
+        Err(error) => return trouble(errors, &error),
     };
     for entry in entries {
         if entry.file_name() == OWN {
             *left_out += 1;
             continue;
         }
-        collect(&entry.path(), join(&to, entry.file_name().as_bytes()), items, left_out, troubles);
+        collect(&entry.path(), join(&to, entry.file_name().as_bytes()), items, left_out, errors);
     }
 }
 
@@ -165,7 +166,7 @@ fn put(pool: &Pool, item: &Item, bar: &ProgressBar) -> anyhow::Result<u64> {
         warn(&pool.put_link(&item.to, &target, &about, mtime)?.faults);
         return Ok(0);
     }
-    // Should a pipe have taken its place, nobody waits for its writer.
+    // O_NONBLOCK: the file may have been replaced by a pipe, and opening that would block.
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file = File::options().read(true).custom_flags(nonblocking).open(&item.from)?;
     let stat = stat_of(&file)?;
@@ -177,7 +178,7 @@ fn put(pool: &Pool, item: &Item, bar: &ProgressBar) -> anyhow::Result<u64> {
     warn(&written.faults);
     let after = stat_of(&file)?;
     if after.generation() != stat.generation() {
-        bail!("it was changed while it was read; what was put may be a mixture: put it again");
+        bail!("changed while it was read, so the copy may be inconsistent: put it again");
     }
     Ok(written.stub.size)
 }

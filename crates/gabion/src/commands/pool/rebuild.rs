@@ -3,7 +3,7 @@
 use super::terminal::Which;
 use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
-use crate::commands::vault::{BEGUN, Effort, FIRST, Talk, bytes, files};
+use crate::commands::vault::{BEGUN, Effort, FIRST, OutputArgs, bytes, files};
 use gabion::compute::{Compute, DeviceChoice};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
@@ -18,19 +18,19 @@ use serde_json::{Value, json};
 
 const EXAMPLES: &str = "\
 Examples:
-  gabion pool rebuild tank                     all targets that are gone, retired, or came back
-  gabion pool rebuild tank --dry-run           what would be done, and which files are lost
-  gabion pool rebuild tank --target d3         only what was on d3
-  gabion pool rebuild tank --limit 100MiB/s    leave the disks some time for others
+  gabion pool rebuild tank                     all targets that are gone, retired, or back
+  gabion pool rebuild tank --dry-run           print the plan and the lost files
+  gabion pool rebuild tank --target d3         only the content of d3
+  gabion pool rebuild tank --limit 100MiB/s    limit the load on the disks
 
-Makes anew what was on targets that are gone: data and redundancy, from what is left, on other targets in failure domains of \
-their own. The most exposed files come first. A target that is gone is given up first; when it comes back, run this once more: \
-what it has is verified, what was made anew meanwhile is removed from it, and it takes new things again. A target that is in \
-service is verified if it is named. \
-It can be interrupted or killed at any time: what is done is done, the next run goes on with the rest. \
-If more targets are gone than files have redundancy, or more than half of them, nothing is done until a person has looked and agrees to \
-just these with --agree.
-Exit codes: 0 nothing to do or all is in order, 1 something is left undone, 2 error, 3 data lost.";
+Reconstructs the data and redundancy of targets that are gone from the remaining columns, on other targets in different \
+failure domains. The files with the least remaining redundancy come first. A target that is gone is first marked as given up; when it \
+comes back, run this command again: its columns are verified, those that were reconstructed elsewhere are removed from it, and it is \
+used for new files again. With --target, a target in service is verified. \
+The command can be interrupted or killed at any time; the next run continues with the rest. \
+If more targets are gone than files have redundancy, or more than half of them, nothing is done until an operator confirms the \
+loss of these targets with --agree.
+Exit codes: 0 nothing to do or complete, 1 incomplete, 2 error, 3 data lost.";
 
 /// Arguments of `gabion pool rebuild`.
 #[derive(clap::Args)]
@@ -38,19 +38,19 @@ Exit codes: 0 nothing to do or all is in order, 1 something is left undone, 2 er
 pub(super) struct Args {
     #[command(flatten)]
     which: Which,
-    /// Only what is or was on these targets
+    /// Only columns of these targets
     #[arg(long = "target", value_name = "TARGET", num_args = 1..)]
     targets: Vec<String>,
-    /// Show what would be done, and do nothing
+    /// Print the plan, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Agree that just the targets are lost that a refusal named
+    /// Confirm the loss of the targets that a refusal named
     #[arg(long, value_name = "DIGEST")]
     agree: Option<String>,
-    /// List all files, not the first ten
+    /// List all files, not only the first ten
     #[arg(long)]
     files: bool,
-    /// If another command has the vault, wait for it
+    /// Wait if another command is using the vault
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
@@ -58,7 +58,7 @@ pub(super) struct Args {
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
@@ -70,18 +70,18 @@ impl Args {
             anyhow::ensure!(known, "pool {} has no target {target}", pool.config().name);
         }
         let options = RebuildOptions { targets: self.targets, agreed: self.agree };
-        let (talk, effort) = (&self.talk, &self.effort);
-        let talking = Talking { talk, effort, compute: &compute, all: self.files, wait: self.wait };
+        let (output, effort) = (&self.output, &self.effort);
+        let run = RebuildRun { output, effort, compute: &compute, all: self.files, wait: self.wait };
         match self.dry_run {
-            true => talking.plan(&pool, &options),
-            false => talking.rebuild(&pool, &options, "pool rebuild"),
+            true => run.plan(&pool, &options),
+            false => run.rebuild(&pool, &options, "pool rebuild"),
         }
     }
 }
 
-/// How to run and to talk about a rebuild.
-pub(super) struct Talking<'a> {
-    pub(super) talk: &'a Talk,
+/// A rebuild with its options for threads and output.
+pub(super) struct RebuildRun<'a> {
+    pub(super) output: &'a OutputArgs,
     pub(super) effort: &'a Effort,
     pub(super) compute: &'a Compute,
     /// List all files.
@@ -90,7 +90,7 @@ pub(super) struct Talking<'a> {
     pub(super) wait: bool,
 }
 
-/// The vault of a pool; one is begun where there is none.
+/// The vault of a pool; created if there is none.
 fn vault(pool: &Pool) -> anyhow::Result<Vault> {
     let location = Location::of_pool(pool)?;
     let first = !location.repository.join("vault.toml").exists();
@@ -105,16 +105,16 @@ fn vault(pool: &Pool) -> anyhow::Result<Vault> {
     Ok(vault)
 }
 
-impl Talking<'_> {
+impl RebuildRun<'_> {
     fn plan(&self, pool: &Pool, options: &RebuildOptions) -> anyhow::Result<Outcome> {
         let vault = vault(pool)?;
-        let plan = self.talk.run(self.effort, |context| plan(&vault, options, context))??;
+        let plan = self.output.run(self.effort, |context| plan(&vault, options, context))??;
         let refused = vault
             .pool
             .as_ref()
             .map(|pool| check_mass_failure(pool, &vault.coders, options.agreed.as_deref()));
         let refused = refused.and_then(Result::err).map(|error| error.to_string());
-        if self.talk.json {
+        if self.output.json {
             let object = json!({ "command": "pool rebuild", "dry_run": true, "plan": plan_as_json(&plan), "refused": refused });
             outln!("{object}");
         } else {
@@ -136,7 +136,7 @@ impl Talking<'_> {
     ) -> anyhow::Result<Outcome> {
         let mut vault = vault(pool)?;
         vault.coders = self.compute.coders(self.effort.threads())?;
-        let turn = served::turn(&vault, command, self.wait, self.talk, |source| {
+        let turn = served::turn(&vault, command, self.wait, self.output, |source| {
             let plain = self.effort.is_usual() && self.compute.choice() == DeviceChoice::Cpu;
             let (targets, agree, wait) = (options.targets.clone(), options.agreed.clone(), true);
             plain.then_some(Request::Rebuild { source, targets, agree, wait })
@@ -146,15 +146,15 @@ impl Talking<'_> {
             Turn::Theirs(outcome) => return Ok(outcome),
         };
         let clock = Stopwatch::start();
-        let report = self.talk.run(self.effort, |context| rebuild(&vault, options, context))??;
+        let report = self.output.run(self.effort, |context| rebuild(&vault, options, context))??;
         let seconds = clock.seconds();
-        if self.talk.json {
+        if self.output.json {
             let mut object = as_json(command, &report, seconds);
             object["device"] = device::as_json(self.compute);
             outln!("{object}");
         } else {
             self.print(&report, seconds);
-            device::print(self.compute, |line| self.talk.say(line));
+            device::print(self.compute, |line| self.output.print_line(line));
         }
         for (path, error) in &report.failed {
             errln!("gabion: {}: {error}", Shown::bytes(path));
@@ -176,28 +176,28 @@ impl Talking<'_> {
         let total = items.len();
         let shown = if self.all { total } else { FIRST };
         for (path, what) in items.take(shown) {
-            self.talk.say(format!("  {word:<9} {}{what}", Shown::bytes(path)));
+            self.output.print_line(format!("  {word:<9} {}{what}", Shown::bytes(path)));
         }
         if total > shown {
-            self.talk.say(format!("  and {} more; --files lists all", files((total - shown) as u64)));
+            self.output
+                .print_line(format!("  and {} more; --files lists all", files((total - shown) as u64)));
         }
     }
 
     fn print_targets(&self, plan: &Plan) {
-        let said =
-            [("gone", &plan.gone), ("to be emptied", &plan.retired), ("to be verified", &plan.returned)];
+        let said = [("gone", &plan.gone), ("retired", &plan.retired), ("to be verified", &plan.returned)];
         for (word, targets) in said.into_iter().filter(|(_, targets)| !targets.is_empty()) {
-            self.talk.say(format!("{word}: {}", targets.join(", ")));
+            self.output.print_line(format!("{word}: {}", targets.join(", ")));
         }
     }
 
     fn print_plan(&self, plan: &Plan) {
         self.print_targets(plan);
         if plan.files.is_empty() && plan.lost.is_empty() {
-            self.talk.say(format!("{} looked at, nothing to rebuild", files(plan.examined)));
+            self.output.print_line(format!("{} examined, nothing to rebuild", files(plan.examined)));
             return;
         }
-        self.talk.say(format!(
+        self.output.print_line(format!(
             "{} of {} to rebuild, {} to write or verify:",
             files(plan.files.len() as u64),
             plan.examined,
@@ -212,10 +212,10 @@ impl Talking<'_> {
         self.print_targets(&report.plan);
         let plan = &report.plan;
         if plan.files.is_empty() && plan.lost.is_empty() {
-            self.talk.say(format!("{} looked at, nothing to rebuild", files(plan.examined)));
+            self.output.print_line(format!("{} examined, nothing to rebuild", files(plan.examined)));
         } else {
             let rate = report.bytes as f64 / seconds.max(1e-9);
-            self.talk.say(format!(
+            self.output.print_line(format!(
                 "rebuilt   {} of {}: {} data and {} redundancy columns, {} in {seconds:.1} s ({}/s)",
                 files(report.files),
                 plan.files.len() + plan.lost.len(),
@@ -226,50 +226,52 @@ impl Talking<'_> {
             ));
         }
         if report.verified + report.removed + report.swept > 0 {
-            self.talk.say(format!(
-                "verified  {} columns where they are; removed {} files that were made anew elsewhere, and {} left over",
+            self.output.print_line(format!(
+                "verified  {} columns in place; removed {} files that were reconstructed elsewhere, and {} leftovers",
                 report.verified, report.removed, report.swept
             ));
         }
         if report.wrong > 0 {
-            self.talk.say(format!(
-                "WARNING: {} blocks were not what was protected, and were routed around: scrub",
+            self.output.print_line(format!(
+                "WARNING: {} blocks failed verification and were reconstructed from others: run a scrub",
                 report.wrong
             ));
         }
         if !report.unverified.is_empty() {
             let targets: Vec<&str> = report.unverified.iter().map(String::as_str).collect();
-            self.talk.say(format!(
-                "NOT SETTLED: {} came back, and what was made anew in place of what it has is damaged. Repair that, and \
-                 run this once more",
+            self.output.print_line(format!(
+                "INCOMPLETE: {} came back, and columns that were reconstructed in its place are damaged. Repair them, and \
+                run this command again",
                 targets.join(", ")
             ));
         }
         if !report.reinstated.is_empty() {
-            self.talk.say(format!("in service again: {}", report.reinstated.join(", ")));
+            self.output.print_line(format!("in service again: {}", report.reinstated.join(", ")));
         }
         if !report.unplaced.is_empty() {
-            self.talk.say(format!(
-                "NOT SAFE: {} have columns without a place in a failure domain of their own: add a target",
+            self.output.print_line(format!(
+                "NOT SAFE: {} have columns without a target in a separate failure domain: add a target",
                 files(report.unplaced.len() as u64)
             ));
-            let what = |columns: usize| format!(": {columns} columns have no place");
+            let what = |columns: usize| format!(": {columns} columns are not placed");
             self.names("exposed", report.unplaced.iter().map(|(path, columns)| (&path[..], what(*columns))));
         }
         if !report.unmoved.is_empty() {
-            self.talk.say("NOT EMPTY: a target that is to go keeps what has no other place: add a target");
+            self.output.print_line(
+                "NOT EMPTY: a retired target keeps columns that no other target can take: add a target",
+            );
             let what = |columns: usize| format!(": {columns} columns stay");
             self.names("stays", report.unmoved.iter().map(|(path, columns)| (&path[..], what(*columns))));
         }
         self.names("LOST", report.plan.lost.iter().map(|item| (&item.path[..], missing(item))));
         if report.stopped {
-            self.talk.say("stopped before the end; the next run goes on");
+            self.output.print_line("stopped; the next run continues");
         }
     }
 }
 
 fn missing(item: &PlannedFile) -> String {
-    format!(": {} blocks too few; it misses {}", -item.spare, item.targets.join(", "))
+    format!(": {} blocks too few; missing on {}", -item.spare, item.targets.join(", "))
 }
 
 fn item_as_json(item: &PlannedFile) -> Value {

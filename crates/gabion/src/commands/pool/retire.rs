@@ -1,9 +1,9 @@
 //! `gabion pool retire`.
 
-use super::rebuild::Talking;
+use super::rebuild::RebuildRun;
 use super::terminal::Which;
 use crate::commands::device::DeviceArgs;
-use crate::commands::vault::{Effort, Talk};
+use crate::commands::vault::{Effort, OutputArgs};
 use anyhow::ensure;
 use gabion::exit::Outcome;
 use gabion_vault::pool_rebuild::RebuildOptions;
@@ -11,13 +11,13 @@ use serde_json::json;
 
 const EXAMPLES: &str = "\
 Examples:
-  gabion pool retire tank d3                 empty d3: bring what it has onto other targets
-  gabion pool retire tank d3 --no-rebuild    only let nothing new go there
+  gabion pool retire tank d3                 move the content of d3 to other targets
+  gabion pool retire tank d3 --no-rebuild    only stop writing new files to it
 
-Nothing new goes to the target. What it has is copied onto others in failure domains of their own, checked against \
-signatures; what cannot be read from it is made from redundancy. Then it is removed from there, and the disk may go. \
-It can be interrupted: `gabion pool rebuild` goes on with the rest.
-Exit codes: 0 the target is empty, 1 something is left on it, 2 error, 3 data lost.";
+New files no longer use the target. Its columns are copied to targets in other failure domains and verified against \
+signatures; unreadable blocks are reconstructed. Then the columns are removed from it, and the disk can be removed. \
+The command can be interrupted: `gabion pool rebuild` continues with the rest.
+Exit codes: 0 the target is empty, 1 columns are left on it, 2 error, 3 data lost.";
 
 /// Arguments of `gabion pool retire`.
 #[derive(clap::Args)]
@@ -25,15 +25,15 @@ Exit codes: 0 the target is empty, 1 something is left on it, 2 error, 3 data lo
 pub(super) struct Args {
     #[command(flatten)]
     which: Which,
-    /// The target's name
+    /// Name of the target
     target: String,
-    /// Leave what it has where it is
+    /// Do not move its content
     #[arg(long)]
     no_rebuild: bool,
-    /// Check and say what would be done, but do nothing
+    /// Check, print what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// If another command has the vault, wait for it
+    /// Wait if another command is using the vault
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
@@ -41,12 +41,12 @@ pub(super) struct Args {
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { which, target, no_rebuild, dry_run, wait, effort, device, talk } = self;
+        let Args { which, target, no_rebuild, dry_run, wait, effort, device, output } = self;
         let compute = device.open()?;
         let pool = which.open()?;
         match dry_run {
@@ -57,15 +57,15 @@ impl Args {
             false => pool.retire(&target)?,
         }
         let verb = if dry_run { "would retire" } else { "retired" };
-        talk.say(format!("{verb} target {target}: nothing new goes there"));
+        output.print_line(format!("{verb} target {target}: new files no longer use it"));
         if dry_run || no_rebuild {
-            if talk.json {
+            if output.json {
                 outln!("{}", json!({ "command": "pool retire", "dry_run": dry_run, "target": target }));
             }
             return Ok(Outcome::Fine);
         }
         let options = RebuildOptions { targets: vec![target], agreed: None };
-        let talking = Talking { talk: &talk, effort: &effort, compute: &compute, all: false, wait };
-        talking.rebuild(&pool, &options, "pool retire")
+        let run = RebuildRun { output: &output, effort: &effort, compute: &compute, all: false, wait };
+        run.rebuild(&pool, &options, "pool retire")
     }
 }

@@ -1,6 +1,7 @@
 //! `gabion pool rm`.
 
-use super::terminal::{Talk, Troubles, Which, inside, warn};
+use super::terminal::{FileErrors, Which, inside, warn};
+use crate::commands::vault::OutputArgs;
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
 use gabion_vault::storage::Storage;
@@ -14,7 +15,7 @@ Examples:
   gabion pool rm tank notes.txt
   gabion pool rm tank photos -r --dry-run
 
-What cannot be removed is named, and the rest is removed all the same.";
+Continues after errors, and reports each file that cannot be removed.";
 
 /// Arguments of `gabion pool rm`.
 #[derive(clap::Args)]
@@ -25,33 +26,31 @@ pub(super) struct Args {
     /// Files in the pool
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Directories, with all that is in them
+    /// Also remove directories with their content
     #[arg(short, long)]
     recursive: bool,
-    /// Say what would be removed, but do nothing
+    /// Print what would be removed, and change nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { which, paths, recursive, dry_run, talk } = self;
+        let Args { which, paths, recursive, dry_run, output } = self;
         let pool = which.open()?;
-        let mut troubles = Troubles::default();
+        let mut errors = FileErrors::default();
         let mut found = Vec::new();
         for path in &paths {
             let path = inside(path);
             match pool.find(&path) {
                 Ok(Some(stat)) if stat.kind == Kind::Directory && !recursive => {
-                    troubles.tell(&path, &"it is a directory; -r removes it with all that is in it");
+                    errors.report(&path, &"is a directory; -r removes it with its content");
                 }
-                Ok(Some(stat)) => {
-                    collect(&pool, path, stat.kind == Kind::Directory, &mut found, &mut troubles)
-                }
-                Ok(None) => troubles.tell(&path, &"not in the pool"),
-                // A stub that cannot be read can still be removed.
+                Ok(Some(stat)) => collect(&pool, path, stat.kind == Kind::Directory, &mut found, &mut errors),
+                Ok(None) => errors.report(&path, &"not in the pool"),
+                // A file with an unreadable stub can still be removed.
                 Err(_) => found.push(path),
             }
         }
@@ -62,36 +61,36 @@ impl Args {
                 Ok(faults) => {
                     warn(&faults);
                     let verb = if dry_run { "would remove" } else { "removed" };
-                    talk.say(format!("{verb} {}", Shown::bytes(&path)));
+                    output.print_line(format!("{verb} {}", Shown::bytes(&path)));
                     removed.push(String::from_utf8_lossy(&path).into_owned());
                 }
-                Err(error) => troubles.tell(&path, &error),
+                Err(error) => errors.report(&path, &error),
             }
         }
-        if talk.json {
+        if output.json {
             let object = json!({
-                "command": "pool rm", "dry_run": dry_run, "removed": removed, "failed": troubles.texts(),
+                "command": "pool rm", "dry_run": dry_run, "removed": removed, "failed": errors.texts(),
             });
             outln!("{object}");
         }
-        Ok(troubles.outcome())
+        Ok(errors.outcome())
     }
 }
 
-/// What is at a path, directories after what is in them.
-fn collect(pool: &Pool, path: Vec<u8>, directory: bool, found: &mut Vec<Vec<u8>>, troubles: &mut Troubles) {
+/// The files at and below a path, each directory after its content.
+fn collect(pool: &Pool, path: Vec<u8>, directory: bool, found: &mut Vec<Vec<u8>>, errors: &mut FileErrors) {
     if directory {
         match pool.list(&path) {
             Ok(listed) => {
                 for (name, listed) in listed {
                     let directory = listed.is_ok_and(|listed| listed.stat.kind == Kind::Directory);
-                    collect(pool, join(&path, &name), directory, found, troubles);
+                    collect(pool, join(&path, &name), directory, found, errors);
                 }
             }
-            Err(error) => return troubles.tell(&path, &error),
+            Err(error) => return errors.report(&path, &error),
         }
     }
-    // The top of the pool stays.
+    // The root of the pool is not removed.
     if !path.is_empty() {
         found.push(path);
     }

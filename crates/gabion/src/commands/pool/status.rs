@@ -1,7 +1,8 @@
 //! `gabion pool status`.
 
-use super::terminal::{Talk, Which};
+use super::terminal::Which;
 use crate::commands::vault::FIRST;
+use crate::commands::vault::OutputArgs;
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
 use gabion_vault::coder::Coders;
@@ -16,11 +17,11 @@ const EXAMPLES: &str = "\
 Examples:
   gabion pool status tank
   gabion pool status /mnt/d1 --json | jq .warnings
-  gabion pool status tank --heal          bring mirrors of the namespace up to date
-  gabion pool status tank --sweep         remove objects that no file refers to
+  gabion pool status tank --heal          update stale mirrors of the namespace
+  gabion pool status tank --sweep         remove objects without a file
 
-Files that miss something are named, from where their parts are; nothing is read for that.
-Exit codes: 0 all well, 1 something to look after, 2 error, 3 files are lost.";
+Lists files with missing columns, from their recorded placement; no content is read.
+Exit codes: 0 all well, 1 needs attention, 2 error, 3 files are lost.";
 
 /// Arguments of `gabion pool status`.
 #[derive(clap::Args)]
@@ -28,38 +29,38 @@ Exit codes: 0 all well, 1 something to look after, 2 error, 3 files are lost.";
 pub(super) struct Args {
     #[command(flatten)]
     which: Which,
-    /// Make all mirrors of the namespace current and equal
+    /// Update all mirrors of the namespace
     #[arg(long)]
     heal: bool,
-    /// Remove what crashes and absent targets left over; with --dry-run only list it
+    /// Remove leftovers of crashes and absent targets; with --dry-run only list them
     #[arg(long)]
     sweep: bool,
-    /// List all files that miss something, not the first ten, and look for them even if all targets are there
+    /// List all files with missing columns, not only the first ten, even if all targets are online
     #[arg(long)]
     files: bool,
     /// Remove nothing
     #[arg(long, requires = "sweep", conflicts_with = "heal")]
     dry_run: bool,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Args { which, heal, sweep, files, dry_run, talk } = self;
+        let Args { which, heal, sweep, files, dry_run, output } = self;
         let pool = which.open()?;
         let healed = if heal { Some(pool.heal()?) } else { None };
         let swept = if sweep { Some(pool.sweep(!dry_run)?) } else { None };
         pool.probe();
         let status = pool.status();
-        // Without a target that is gone or on its way, where files are is known to be right.
+        // If all targets are online, no file has missing columns.
         let wrong = status.targets.iter().any(|target| target.state != TargetState::Online);
-        let names = if files || talk.json { usize::MAX } else { FIRST };
+        let names = if files || output.json { usize::MAX } else { FIRST };
         let overview = if wrong || files { Some(overview(&pool, &Coders::new()?, names)) } else { None };
         let overview = overview.transpose();
         let failed: Vec<String> =
             healed.iter().flat_map(|healed| &healed.failed).map(ToString::to_string).collect();
-        if talk.json {
+        if output.json {
             let object = json!({
                 "command": "pool status", "status": status, "healed": healed.as_ref().map(|healed| as_json(healed, &failed)),
                 "swept": swept.as_ref().map(|swept| swept_json(swept, dry_run)),
@@ -67,12 +68,12 @@ impl Args {
             });
             outln!("{object}");
         } else {
-            print(&status, &talk);
+            print(&status, &output);
             if let Ok(Some(overview)) = &overview {
-                tell_files(overview, &talk);
+                tell_files(overview, &output);
             }
             if let Some(healed) = &healed {
-                talk.say(format!(
+                output.print_line(format!(
                     "healed: {} entries written, {} removed; mirrors now current: {}",
                     healed.written,
                     healed.removed,
@@ -84,12 +85,12 @@ impl Args {
                 ));
             }
             if let Some(swept) = &swept {
-                tell_swept(swept, dry_run, &talk);
+                tell_swept(swept, dry_run, &output);
             }
         }
         failed.iter().for_each(|text| errln!("gabion: {text}"));
         if let Err(error) = &overview {
-            errln!("gabion: nobody can say how files are: {error}");
+            errln!("gabion: cannot determine the state of files: {error}");
         }
         let lost = matches!(&overview, Ok(Some(overview)) if overview.files.contains_key(&FileHealth::Lost));
         for warning in &status.warnings {
@@ -104,9 +105,9 @@ impl Args {
     }
 }
 
-fn tell_files(overview: &PoolOverview, talk: &Talk) {
+fn tell_files(overview: &PoolOverview, output: &OutputArgs) {
     let count = |health: FileHealth| overview.files.get(&health).copied().unwrap_or(0);
-    talk.say(format!(
+    output.print_line(format!(
         "files: {} whole, {} pending, {} to be moved, {} degraded, {} lost",
         count(FileHealth::Whole),
         count(FileHealth::Pending),
@@ -116,11 +117,12 @@ fn tell_files(overview: &PoolOverview, talk: &Talk) {
     ));
     for (path, health, targets) in &overview.named {
         let word = if *health == FileHealth::Lost { "LOST" } else { "degraded" };
-        talk.say(format!("  {word:<9} {} (misses {})", Shown::bytes(path), targets.join(", ")));
+        output.print_line(format!("  {word:<9} {} (missing on {})", Shown::bytes(path), targets.join(", ")));
     }
     let affected = count(FileHealth::Degraded) + count(FileHealth::Lost);
     if affected > overview.named.len() as u64 {
-        talk.say(format!("  and {} more; --files lists all", affected - overview.named.len() as u64));
+        output
+            .print_line(format!("  and {} more; --files lists all", affected - overview.named.len() as u64));
     }
     for (path, why) in &overview.unreadable {
         errln!("gabion: {}: {why}", Shown::bytes(path));
@@ -152,21 +154,25 @@ fn swept_json(swept: &Sweep, dry_run: bool) -> Value {
     json!({ "removed": !dry_run, "orphans": orphans, "busy": swept.busy })
 }
 
-fn tell_swept(swept: &Sweep, dry_run: bool, talk: &Talk) {
+fn tell_swept(swept: &Sweep, dry_run: bool, output: &OutputArgs) {
     let verb = if dry_run { "left over" } else { "removed" };
     for orphan in &swept.orphans {
-        talk.say(format!(
+        output.print_line(format!(
             "{verb}: {} on {}, {}",
             Shown::bytes(&orphan.path),
             orphan.target,
             HumanBytes(orphan.bytes)
         ));
     }
-    talk.say(format!("{} files that nothing refers to, {} being written", swept.orphans.len(), swept.busy));
+    output.print_line(format!(
+        "{} files that nothing refers to, {} being written",
+        swept.orphans.len(),
+        swept.busy
+    ));
 }
 
-fn print(status: &Status, talk: &Talk) {
-    talk.say(format!(
+fn print(status: &Status, output: &OutputArgs) {
+    output.print_line(format!(
         "pool {}  {}  epoch {}  stripe {}  redundancy {}  block {}",
         status.name, status.pool, status.epoch, status.stripe, status.redundancy, status.block
     ));
@@ -180,21 +186,21 @@ fn print(status: &Status, talk: &Talk) {
             .iter()
             .zip(widths)
             .enumerate()
-            // Numbers to the right, words to the left.
+            // Numbers are right-aligned.
             .map(
                 |(at, (cell, width))| {
                     if (4..7).contains(&at) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
                 },
             )
             .collect();
-        talk.say(format!("  {}", cells.join("  ").trim_end()));
+        output.print_line(format!("  {}", cells.join("  ").trim_end()));
     }
     let current = status
         .targets
         .iter()
         .filter(|target| target.mirror == Mirror::Current && target.state == TargetState::Online);
     let current = current.count();
-    talk.say(format!("namespace on {current} targets, {} required", status.required_mirrors));
+    output.print_line(format!("namespace on {current} targets, {} required", status.required_mirrors));
 }
 
 fn row(target: &TargetStatus) -> [String; 8] {

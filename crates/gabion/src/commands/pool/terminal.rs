@@ -1,19 +1,17 @@
-//! What the pool commands share in talking to people: which pool, paths in it, the progress bar.
+//! Shared by the pool commands: choice of the pool, paths in it, warnings and errors per file.
 
 use anyhow::Context;
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
 use gabion_vault::storage::pool::{MirrorFault, Options, Pool, Registry};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::ffi::{OsStr, OsString};
-use std::io::{IsTerminal, stderr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Where names of pools are kept.
+/// Directory of pool names.
 #[derive(clap::Args)]
 pub(in crate::commands) struct Names {
-    /// The directory with the names of pools; ~/.config/gabion/pools if not said
+    /// Directory of pool names; default ~/.config/gabion/pools
     #[arg(long, value_name = "DIR", env = "GABION_POOLS")]
     pools: Option<PathBuf>,
     #[arg(long, env = "XDG_CONFIG_HOME", hide = true)]
@@ -23,10 +21,10 @@ pub(in crate::commands) struct Names {
 }
 
 impl Names {
-    /// The registry; nothing where there is no place for one.
+    /// The registry, if its directory is known.
     pub(in crate::commands) fn registry(&self) -> Option<Registry> {
         let below = |home: PathBuf| home.join("gabion/pools");
-        // An empty or relative XDG_CONFIG_HOME means nothing, says its specification.
+        // By its specification, an empty or relative XDG_CONFIG_HOME is ignored.
         let configured = self.config_home.clone().filter(|home| home.is_absolute()).map(below);
         let usual =
             || self.home.clone().filter(|home| home.is_absolute()).map(|home| below(home.join(".config")));
@@ -34,7 +32,7 @@ impl Names {
     }
 }
 
-/// Which pool is meant.
+/// Choice of a pool.
 #[derive(clap::Args)]
 pub(super) struct Which {
     /// The pool: its name, also written pool:NAME, or the directory of any of its targets
@@ -51,7 +49,7 @@ impl Which {
             .with_context(|| format!("pool {}", Shown::bytes(self.pool.as_bytes())))
     }
 
-    /// Writes down where the targets are now, if the pool is known by name.
+    /// Updates the registry with the current paths of the targets, if the pool is in it.
     pub(super) fn record(&self, pool: &Pool) -> anyhow::Result<()> {
         let Some(registry) = self.names.registry() else { return Ok(()) };
         let name = pool.config().name;
@@ -62,59 +60,28 @@ impl Which {
     }
 }
 
-/// How to talk.
-#[derive(clap::Args)]
-pub(super) struct Talk {
-    /// Print one JSON object instead of text
-    #[arg(long)]
-    pub(super) json: bool,
-    /// Print errors and warnings only
-    #[arg(long, short)]
-    pub(super) quiet: bool,
-}
-
-impl Talk {
-    /// Prints a line for people, unless they asked not to.
-    pub(super) fn say(&self, line: impl AsRef<str>) {
-        if !self.json && !self.quiet {
-            outln!("{}", line.as_ref());
-        }
-    }
-
-    /// A bar for so many bytes, where someone can see it.
-    pub(super) fn bar(&self, name: &'static str, total: u64) -> ProgressBar {
-        if self.json || self.quiet || !stderr().is_terminal() {
-            return ProgressBar::hidden();
-        }
-        let bar = ProgressBar::new(total).with_prefix(name);
-        bar.set_draw_target(ProgressDrawTarget::stderr());
-        let template = "{prefix} {wide_bar} {bytes}/{total_bytes} {binary_bytes_per_sec} eta {eta}";
-        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        bar.with_style(style)
-    }
-}
-
-/// A path in the pool, as people write it: a slash in front or behind means nothing. Whatever else is odd the pool refuses.
+/// A path in the pool: leading, trailing and repeated slashes and `.` are dropped. The pool refuses other irregular
+/// paths.
 pub(super) fn inside(path: &OsStr) -> Vec<u8> {
     let parts = path.as_bytes().split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
     parts.collect::<Vec<_>>().join(&b'/')
 }
 
-/// Warns of mirrors that did not take a change.
+/// Warns of mirrors that missed a change.
 pub(super) fn warn(faults: &[MirrorFault]) {
     for MirrorFault { target, source } in faults {
         errln!(
-            "gabion: warning: target {target} did not take a change of the namespace and is stale now: {source}"
+            "gabion: warning: target {target} missed a change of the namespace and is now stale: {source}"
         );
     }
 }
 
-/// Errors of single files, each told when it comes.
+/// Errors of single files, each printed when it occurs.
 #[derive(Default)]
-pub(super) struct Troubles(Vec<String>);
+pub(super) struct FileErrors(Vec<String>);
 
-impl Troubles {
-    pub(super) fn tell(&mut self, path: &[u8], error: &dyn std::fmt::Display) {
+impl FileErrors {
+    pub(super) fn report(&mut self, path: &[u8], error: &dyn std::fmt::Display) {
         let text = error.to_string();
         let shown = Shown::bytes(path).to_string();
         let text = if text.starts_with(&shown) { text } else { format!("{shown}: {text}") };
@@ -136,10 +103,10 @@ mod tests {
     use super::inside;
 
     #[test]
-    fn slashes_mean_nothing_and_dots_are_kept() {
+    fn slashes_are_normalised_and_dotdot_is_kept() {
         let read = |path: &str| String::from_utf8(inside(path.as_ref())).unwrap_or_default();
         assert_eq!(read("/"), "");
         assert_eq!(read("/a//b/./c/"), "a/b/c");
-        assert_eq!(read("a/../b"), "a/../b", "the pool refuses it, and says so");
+        assert_eq!(read("a/../b"), "a/../b", "the pool refuses it");
     }
 }

@@ -1,9 +1,10 @@
 //! `gabion approve`.
 
-use super::protect::{held_as_json, reason};
-use super::{Effort, FIRST, Talk, Which, files};
+use super::protect::reason;
+use super::{Effort, FIRST, OutputArgs, Which, files};
 use crate::commands::served;
 use gabion::exit::Outcome;
+use gabion::report::HeldReport;
 use gabion_platform::shown::Shown;
 use gabion_vault::accept;
 use gabion_vault::guard::{self, Digest};
@@ -18,26 +19,26 @@ Examples:
   gabion approve 3f0a9c5e11d84b7fa2c6e0d94b1877aa /srv/photos
   gabion approve /srv/photos/archive/1998.tif
 
-With a digest: releases the change-set that `gabion protect` held, and only that: it is known by its digest, so if anything else \
-vanishes or changes before the next protect, that is held again. Files that are written without a pause (other \
-ones at each look) are known by their names alone, as long as they are fewer than the guard lets pass by themselves.
-With a path: accepts the present content of write-once files that changed, at and below the path. A file that changes again before the \
-next protect is reported again. A file whose name looks like a digest is written with ./ before it.";
+With a digest: approves the change-set that `gabion protect` held, and no other: if further files disappear or change before \
+the next protect, the change-set is held again. Files that change continuously are identified by name only, as long as they are \
+fewer than the guard allows.
+With a path: accepts the current content of changed write-once files at and below the path. A file that changes again before the \
+next protect is reported again. Write ./ before a file name that looks like a digest.";
 
 /// Arguments of `gabion approve`.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The digest that `gabion protect` printed, or the path of write-once files that changed
+    /// The digest that `gabion protect` printed, or the path of changed write-once files
     #[arg(value_name = "DIGEST|PATH")]
     what: OsString,
-    /// Say what would be approved, and do nothing
+    /// Print what would be approved, and change nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     which: Which,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
@@ -47,18 +48,18 @@ impl Args {
         }
         anyhow::ensure!(
             self.which.path == Path::new("."),
-            "{:?} is no digest of a change-set (32 hexadecimal digits); for write-once files name one path and nothing else",
+            "{:?} is not the digest of a change-set (32 hexadecimal digits); for write-once files give exactly one path",
             self.what
         );
         self.which.path = PathBuf::from(&self.what);
         self.accept()
     }
 
-    /// Releases the change-set that is held.
+    /// Approves the held change-set.
     fn approve(&self, digest: &Digest) -> anyhow::Result<Outcome> {
         let (vault, _) = self.which.open()?;
         let found =
-            self.talk.run(&Effort::ALL, |context| approval(&vault, digest, self.dry_run, context))??;
+            self.output.run(&Effort::ALL, |context| approval(&vault, digest, self.dry_run, context))??;
         let held = match found {
             Approval::Held(held) => Some(held),
             Approval::Given => None,
@@ -70,9 +71,9 @@ impl Args {
         if held.is_some() && !self.dry_run {
             guard::approve(&vault.repository, digest)?;
         }
-        if self.talk.json {
+        if self.output.json {
             let (digest, given) = (digest.to_string(), held.is_none());
-            let held = held.as_ref().map(held_as_json);
+            let held = held.as_ref().map(HeldReport::new);
             outln!(
                 "{}",
                 json!({ "command": "approve", "dry_run": self.dry_run, "digest": digest, "held": held,
@@ -80,7 +81,7 @@ impl Args {
             );
         }
         let who = who(&vault);
-        self.talk.say(match &held {
+        self.output.print_line(match &held {
             Some(held) if self.dry_run => format!("would approve: {}", reason(held)),
             Some(held) => format!("approved: {}; {who}", reason(held)),
             None => format!("it was approved before; {who}"),
@@ -88,11 +89,11 @@ impl Args {
         Ok(Outcome::Fine)
     }
 
-    /// Accepts write-once files as they are now.
+    /// Accepts the current content of write-once files.
     fn accept(&self) -> anyhow::Result<Outcome> {
         let (vault, inside) = self.which.open()?;
         let mut paths =
-            self.talk.run(&Effort::ALL, |context| accept::changed(&vault, &inside, context))??;
+            self.output.run(&Effort::ALL, |context| accept::changed(&vault, &inside, context))??;
         anyhow::ensure!(
             !paths.is_empty(),
             "no write-once file changed at or below {}: there is nothing to approve",
@@ -101,26 +102,26 @@ impl Args {
         if !self.dry_run {
             paths = accept::accept(&vault, &paths)?;
         }
-        if self.talk.json {
+        if self.output.json {
             let paths: Vec<String> = paths.iter().map(|path| Shown::bytes(path).to_string()).collect();
             outln!("{}", json!({ "command": "approve", "dry_run": self.dry_run, "write_once": paths }));
             return Ok(Outcome::Fine);
         }
         let verb = if self.dry_run { "would accept" } else { "accepted " };
         for path in paths.iter().take(FIRST) {
-            self.talk.say(format!("{verb} {}", Shown::bytes(path)));
+            self.output.print_line(format!("{verb} {}", Shown::bytes(path)));
         }
         if paths.len() > FIRST {
-            self.talk.say(format!("and {} more", files((paths.len() - FIRST) as u64)));
+            self.output.print_line(format!("and {} more", files((paths.len() - FIRST) as u64)));
         }
         if !self.dry_run {
-            self.talk.say(who(&vault));
+            self.output.print_line(who(&vault));
         }
         Ok(Outcome::Fine)
     }
 }
 
-/// Who acts on an approval.
+/// What carries out an approval.
 fn who(vault: &Vault) -> &'static str {
     match served::by(vault) {
         Some(_) => "the daemon carries it out",

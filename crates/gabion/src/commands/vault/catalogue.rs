@@ -1,6 +1,6 @@
 //! `gabion catalogue`.
 
-use super::{Effort, Talk, Which, files};
+use super::{Effort, OutputArgs, Which, files};
 use clap::Subcommand;
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
@@ -19,23 +19,23 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Make the catalogue anew from the headers of redundancy files; settings and changelog as well where they are damaged
+    /// Rebuild the catalogue from the headers of redundancy files, and damaged settings and changelog too
     Rebuild {
         #[command(flatten)]
         which: Which,
-        /// Say what would be in it, and do nothing
+        /// Print what it would contain, and change nothing
         #[arg(long)]
         dry_run: bool,
         #[command(flatten)]
-        talk: Talk,
+        output: OutputArgs,
     },
 }
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        let Command::Rebuild { which, dry_run, talk } = self.command;
-        let (rebuilt, renewed) = if dry_run { look(&which, &talk)? } else { make(&which, &talk)? };
-        if talk.json {
+        let Command::Rebuild { which, dry_run, output } = self.command;
+        let (rebuilt, renewed) = if dry_run { look(&which, &output)? } else { make(&which, &output)? };
+        if output.json {
             let unusable: Vec<Value> = rebuilt
                 .unusable
                 .iter()
@@ -50,7 +50,7 @@ impl Args {
         } else {
             let verb = if dry_run { "would have" } else { "has" };
             let when = if dry_run { "" } else { " now" };
-            talk.say(format!("the catalogue {verb} {}{when}", files(rebuilt.files)));
+            output.print_line(format!("the catalogue {verb} {}{when}", files(rebuilt.files)));
             for (path, why) in &rebuilt.unusable {
                 errln!("gabion: {}: {why}", Shown::path(path));
             }
@@ -59,22 +59,22 @@ impl Args {
     }
 }
 
-fn make(which: &Which, talk: &Talk) -> anyhow::Result<(Rebuilt, Vec<Renewed>)> {
+fn make(which: &Which, output: &OutputArgs) -> anyhow::Result<(Rebuilt, Vec<Renewed>)> {
     let location = which.remains()?;
     let rebuild =
         |context: RunContext<'_>| Vault::renew(&location, "catalogue rebuild", Clock::System, context);
-    let renewal = talk.run(&Effort::ALL, rebuild)??;
+    let renewal = output.run(&Effort::ALL, rebuild)??;
     for what in &renewal.renewed {
         errln!("gabion: warning: {}", was_renewed(*what));
     }
     Ok((renewal.rebuilt, renewal.renewed))
 }
 
-/// What [`make`] would find. Of what it would make anew only the settings are looked at: to look at a database may change it.
-fn look(which: &Which, talk: &Talk) -> anyhow::Result<(Rebuilt, Vec<Renewed>)> {
+/// What [`make`] would find. Checks only the settings, not the databases: opening a database may change it.
+fn look(which: &Which, output: &OutputArgs) -> anyhow::Result<(Rebuilt, Vec<Renewed>)> {
     let location = which.remains()?;
     let survey = |context: RunContext<'_>| survey(&location, &Clock::System, context);
-    let (rebuilt, lacks_settings) = talk.run(&Effort::ALL, survey)??;
+    let (rebuilt, lacks_settings) = output.run(&Effort::ALL, survey)??;
     Ok((rebuilt, if lacks_settings { vec![Renewed::Settings] } else { Vec::new() }))
 }
 
@@ -89,12 +89,12 @@ fn word(what: Renewed) -> &'static str {
 fn was_renewed(what: Renewed) -> &'static str {
     match what {
         Renewed::Settings => {
-            "the settings were gone or damaged and are made anew; if changes were remembered on a Redis server, put its address into \
-             vault.toml"
+            "the settings were missing or damaged and were recreated; if the changelog is on a Redis server, put its address into \
+            vault.toml"
         }
-        Renewed::Catalogue => "the catalogue was damaged: a new one takes its place",
+        Renewed::Catalogue => "the catalogue was damaged and was replaced",
         Renewed::Changelog => {
-            "the changelog was damaged: a new one takes its place, and `gabion protect` finds what changed"
+            "the changelog was damaged and was replaced; `gabion protect` finds what changed"
         }
     }
 }

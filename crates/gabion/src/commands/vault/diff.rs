@@ -1,7 +1,8 @@
 //! `gabion diff`.
 
-use super::{Effort, Talk, Which, bytes, count};
+use super::{Effort, OutputArgs, Which, bytes, count};
 use gabion::exit::Outcome;
+use gabion::report;
 use gabion_platform::shown::Shown;
 use gabion_vault::catalogue::{CatalogueError, Change, Class, Counts};
 use gabion_vault::protect::scan;
@@ -13,10 +14,10 @@ Examples:
   gabion diff /srv/photos
   gabion diff /srv/photos/2026 --json | jq .changes
 
-added, copied: new since the last protect; moved: found under another name; changed: other size or time; \
-restored: same size and time in a new file; touched: only owner, permissions or attributes; recoded: the policy \
-now says otherwise; removed: gone. Nothing is read but names, sizes and times.
-Exit codes: 0 nothing changed, 1 something did.";
+added, copied: new since the last protect; moved: under another name; changed: size or mtime differs; \
+restored: a new file with the same size and mtime; touched: only owner, permissions or attributes differ; recoded: the \
+policy has another code; removed: missing. Only names, sizes and times are read, no content.
+Exit codes: 0 no changes, 1 changes.";
 
 /// Arguments of `gabion diff`.
 #[derive(clap::Args)]
@@ -25,31 +26,31 @@ pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let (vault, inside) = self.which.open_to_examine()?;
-        let seen = self.talk.run(&Effort::ALL, |context| scan(&vault, context))??;
+        let seen = self.output.run(&Effort::ALL, |context| scan(&vault, context))??;
         let mut listed = Vec::new();
         for class in Class::ALL {
             vault.catalogue.each_change(class, |page| -> Result<(), CatalogueError> {
                 for change in page.iter().filter(|change| is_below(&change.path, &inside)) {
-                    if self.talk.json {
+                    if self.output.json {
                         listed.push(as_json(change));
                     } else {
-                        self.talk.say(line(change));
+                        self.output.print_line(line(change));
                     }
                 }
                 Ok(())
             })?;
         }
-        if self.talk.json {
-            let counts = changes_as_json(&seen.changes);
+        if self.output.json {
+            let counts = report::changes(&seen.changes);
             outln!("{}", json!({ "command": "diff", "changes": counts, "files": listed }));
         } else {
-            print_counts(&self.talk, &seen.changes);
+            print_counts(&self.output, &seen.changes);
         }
         Ok(if seen.changes.is_empty() { Outcome::Fine } else { Outcome::Found })
     }
@@ -67,24 +68,15 @@ fn as_json(change: &Change) -> Value {
     })
 }
 
-/// Files and bytes by class.
-pub(super) fn changes_as_json(counts: &Counts) -> Value {
-    let all = Class::ALL.map(|class| {
-        let (files, bytes) = counts.of(class);
-        (class.word().to_owned(), json!({ "files": files, "bytes": bytes }))
-    });
-    Value::Object(all.into_iter().collect())
-}
-
-/// The classes that there are, one per line.
-pub(super) fn print_counts(talk: &Talk, counts: &Counts) {
+/// Prints the classes that occur, one per line.
+pub(super) fn print_counts(output: &OutputArgs, counts: &Counts) {
     if counts.is_empty() {
-        talk.say("nothing changed since the last protect");
+        output.print_line("nothing changed since the last protect");
     }
     for class in Class::ALL {
         let (files, size) = counts.of(class);
         if files > 0 {
-            talk.say(format!("{:<9} {:>12}  {:>12}", class.word(), count(files), bytes(size)));
+            output.print_line(format!("{:<9} {:>12}  {:>12}", class.word(), count(files), bytes(size)));
         }
     }
 }

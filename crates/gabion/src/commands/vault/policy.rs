@@ -20,7 +20,7 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Check a policy file; errors tell line and column
+    /// Check a policy file; errors give line and column
     Check {
         /// The policy
         file: PathBuf,
@@ -28,7 +28,7 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Say which rule applies to a file, and why the ones before it do not
+    /// Explain which rule applies to a file, and why earlier rules do not
     Explain {
         #[command(flatten)]
         which: Which,

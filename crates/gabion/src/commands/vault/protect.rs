@@ -1,22 +1,23 @@
 //! `gabion protect`.
 
-use super::diff::{changes_as_json, print_counts};
-use super::scrub::{damage_as_json, print_damage};
-use super::talk::{changed_in_growth, ranges_as_json};
-use super::wanted::{Wanted, directory};
-use super::{Effort, Elsewhere, FIRST, Talk, bytes, count, files, warn};
+use super::diff::print_counts;
+use super::events::changed_in_growth;
+use super::protection_args::{ProtectionArgs, directory};
+use super::scrub::print_damage;
+use super::{Effort, Elsewhere, FIRST, OutputArgs, bytes, count, files, warn};
 use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
 use gabion::compute::Compute;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
+use gabion::report::{HeldReport, ProtectPlanReport, ProtectReport};
 use gabion_platform::shown::Shown;
 use gabion_vault::catalogue::Recent;
 use gabion_vault::promises::{Loss, Mode, promise};
 use gabion_vault::protect::{Report, protect, scan, would_hold};
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Stopwatch};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -26,16 +27,16 @@ Examples:
   gabion protect /srv/data --policy policy.toml --repository /mnt/other-disk/data.gabion
   gabion protect /srv/photos --dry-run
 
-The first run protects everything, later ones what changed; files that were moved take their redundancy \
-along. Redundancy goes to DIR/.gabion, or to a repository elsewhere, which a file DIR/.gabion then names for later commands. \
-Code and policy are remembered. \
-When very many files vanished or changed at once, their redundancy is left as it is until `gabion approve`.
+The first run protects all files, later runs those that changed; redundancy follows files that were \
+moved. Redundancy is stored in DIR/.gabion, or in a repository elsewhere, to which a pointer file DIR/.gabion then leads. \
+Code and policy are stored in the repository. \
+When very many files disappeared or changed at once, their redundancy is kept until `gabion approve`.
 Exit codes: 0 all is protected, 1 changes are held or pending, or files are damaged, degraded or lost, 2 some files could not be protected.";
 
-/// Examples, and which losses are survived.
+/// Examples, and the table of survivable losses.
 fn help() -> String {
     let mut help = format!(
-        "{EXAMPLES}\n\n{}\n\nWhat is survived, for a code k+m (8+2 unless another one is given; `gabion status` says it for a vault):",
+        "{EXAMPLES}\n\n{}\n\nSurvivable losses with a code k+m (default 8+2; `gabion status` prints them for a vault):",
         device::HELP
     );
     for mode in Mode::ALL {
@@ -54,13 +55,13 @@ pub(crate) struct Args {
     /// The directory or pool to protect
     dir: PathBuf,
     #[command(flatten)]
-    wanted: Wanted,
+    protection: ProtectionArgs,
     #[command(flatten)]
     elsewhere: Elsewhere,
-    /// Say what would be done, and do nothing
+    /// Print what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// If another command has the vault, wait for it
+    /// Wait if another command is using the vault
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
@@ -68,7 +69,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
@@ -77,7 +78,7 @@ impl Args {
             Some((pool, inside)) => {
                 anyhow::ensure!(
                     inside.is_empty(),
-                    "a pool is protected as a whole; rules for parts go into a policy"
+                    "a pool is protected as a whole; use rules in a policy for parts of it"
                 );
                 Location::of_pool(&pool)?
             }
@@ -87,8 +88,8 @@ impl Args {
             }
         };
         let compute = self.device.open()?;
-        let wanted = self.wanted.as_said();
-        let policy = wanted.policy_text()?;
+        let options = self.protection.to_options();
+        let policy = options.policy_text()?;
         let unprotected = || {
             let opened = Vault::open(&location, Clock::System);
             matches!(opened, Err(gabion_vault::vault::VaultError::Unprotected { .. }))
@@ -98,16 +99,16 @@ impl Args {
         }
         let mut vault = match self.dry_run {
             true => Vault::open_to_examine(&location, Clock::System)?.0,
-            false => wanted.open(&location, policy.as_deref(), &warn)?,
+            false => options.open(&location, policy.as_deref(), &warn)?,
         };
         if self.dry_run {
             if let Some(text) = &policy {
-                vault.policy = wanted.check_policy(text, &vault.default_code)?;
+                vault.policy = options.check_policy(text, &vault.default_code)?;
             }
             return self.dry(&vault);
         }
-        let plain = !self.wanted.is_something() && self.effort.is_usual() && self.device.is_usual();
-        let turn = served::turn(&vault, "protect", self.wait, &self.talk, |source| {
+        let plain = !self.protection.is_set() && self.effort.is_usual() && self.device.is_usual();
+        let turn = served::turn(&vault, "protect", self.wait, &self.output, |source| {
             plain.then_some(Request::Protect { source, wait: true })
         })?;
         let _lock = match turn {
@@ -119,7 +120,7 @@ impl Args {
         }
         vault.coders = compute.coders(self.effort.threads())?;
         let start = Stopwatch::start();
-        let report = self.talk.run(&self.effort, |context| protect(&vault, context))??;
+        let report = self.output.run(&self.effort, |context| protect(&vault, context))??;
         self.print(&vault, &report, &compute, start.seconds());
         Ok(match &report {
             Report { done, seen, .. } if done.failures > 0 || !seen.unreadable.is_empty() => Outcome::Failed,
@@ -131,33 +132,30 @@ impl Args {
         })
     }
 
-    /// A dry run where nothing is protected yet: in a vault that vanishes.
+    /// A dry run on an unprotected directory, with a temporary vault.
     fn dry_first(&self, location: &Location, policy: Option<&str>) -> anyhow::Result<Outcome> {
         let place = tempfile::tempdir()?;
         let temporary = Location { repository: place.path().to_owned(), ..location.clone() };
         let mut vault = Vault::create(&temporary, None, Clock::System)?;
         if let Some(text) = policy {
-            vault.policy = self.wanted.as_said().check_policy(text, &vault.default_code)?;
+            vault.policy = self.protection.to_options().check_policy(text, &vault.default_code)?;
         }
         location.refuse_nested(&vault.policy, vault.clock.now())?;
         self.dry(&vault)
     }
 
     fn dry(&self, vault: &Vault) -> anyhow::Result<Outcome> {
-        let seen = self.talk.run(&self.effort, |context| scan(vault, context))??;
+        let seen = self.output.run(&self.effort, |context| scan(vault, context))??;
         let held = would_hold(vault, &seen)?;
-        if self.talk.json {
-            let held = held.map(|held| held_as_json(&held));
-            outln!(
-                "{}",
-                json!({ "command": "protect", "dry_run": true, "files": seen.files, "bytes": seen.bytes,
-                        "changes": changes_as_json(&seen.changes), "held": held })
-            );
+        if self.output.json {
+            let held = held.as_ref().map(HeldReport::new);
+            let report = ProtectPlanReport::new(seen.files, seen.bytes, &seen.changes, held);
+            outln!("{}", json!(report));
         } else {
-            self.talk.say(format!("would protect {}:", Shown::path(&self.dir)));
-            print_counts(&self.talk, &seen.changes);
+            self.output.print_line(format!("would protect {}:", Shown::path(&self.dir)));
+            print_counts(&self.output, &seen.changes);
             if let Some(held) = held {
-                self.talk.say(format!("would hold removed and changed files: {}", reason(&held)));
+                self.output.print_line(format!("would hold removed and changed files: {}", reason(&held)));
             }
         }
         Ok(Outcome::Fine)
@@ -165,39 +163,16 @@ impl Args {
 
     fn print(&self, vault: &Vault, report: &Report, compute: &Compute, seconds: f64) {
         let Report { seen, done, held, pending, affected, unhealed } = report;
-        if self.talk.json {
-            let failed: Vec<Value> = done.failed.iter().chain(&seen.unreadable).map(failure).collect();
-            outln!(
-                "{}",
-                json!({
-                    "command": "protect", "dry_run": false, "root": Shown::path(&vault.root).to_string(),
-                    "repository": Shown::path(vault.repository.path()).to_string(),
-                    "files": seen.files, "bytes": seen.bytes, "left_out": seen.left_out,
-                    "links": seen.links, "special": seen.special,
-                    "changes": changes_as_json(&seen.changes),
-                    "encoded": done.encoded, "encoded_bytes": done.encoded_bytes, "adopted": done.adopted,
-                    "moved": done.moved, "removed": done.removed, "reduced_redundancy": done.reduced_redundancy,
-                    "redundancy_bytes": done.redundancy_bytes,
-                    "stripes_encoded": done.stripes.0, "stripes_kept": done.stripes.1,
-                    "failures": done.failures + seen.unreadable.len() as u64, "failed": failed,
-                    "set_aside": done.set_aside.iter().map(set_aside).collect::<Vec<_>>(),
-                    "damaged": done.damaged.iter().map(damage_as_json).collect::<Vec<_>>(),
-                    "changed_in_growth": done.changed.iter().map(ranges_as_json).collect::<Vec<_>>(),
-                    "write_once_changed": seen.write_once.iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
-                    "held": held.as_ref().map(held_as_json), "pending": pending, "seconds": seconds,
-                    "affected": affected.iter().map(|(state, files)| (state.word(), files)).collect::<std::collections::BTreeMap<_, _>>(),
-                    "mirrors_not_healed": unhealed, "peak_memory": gabion::machine::peak_memory(),
-                    "device": device::as_json(compute),
-                })
-            );
+        if self.output.json {
+            outln!("{}", device::add_to(json!(ProtectReport::new(vault, report, seconds)), compute));
             return;
         }
-        let talk = &self.talk;
-        print_counts(talk, &seen.changes);
-        device::print(compute, |line| talk.say(line));
+        let output = &self.output;
+        print_counts(output, &seen.changes);
+        device::print(compute, |line| output.print_line(line));
         let rate = done.encoded_bytes as f64 / seconds.max(1e-9);
         if done.encoded + done.adopted > 0 {
-            talk.say(format!(
+            output.print_line(format!(
                 "encoded   {} ({}), {} of redundancy, in {seconds:.1} s ({}/s)",
                 files(done.encoded),
                 bytes(done.encoded_bytes),
@@ -207,11 +182,11 @@ impl Args {
         }
         if done.stripes.1 > 0 {
             let (new, kept) = done.stripes;
-            talk.say(format!("stripes   {} encoded, {} kept as they were", count(new), count(kept)));
+            output.print_line(format!("stripes   {} encoded, {} unchanged", count(new), count(kept)));
         }
         for (label, number) in [("moved", done.moved), ("removed", done.removed), ("adopted", done.adopted)] {
             if number > 0 {
-                talk.say(format!("{label:<9} redundancy of {}", files(number)));
+                output.print_line(format!("{label:<9} redundancy of {}", files(number)));
             }
         }
         let skipped: Vec<String> = [
@@ -224,13 +199,13 @@ impl Args {
         .map(|(number, what)| format!("{} {what}", count(*number)))
         .collect();
         if !skipped.is_empty() {
-            talk.say(format!("not protected: {}", skipped.join(", ")));
+            output.print_line(format!("not protected: {}", skipped.join(", ")));
         }
         if done.reduced_redundancy > 0 {
             outln!("WARNING: {} have fewer redundancy columns than wanted", files(done.reduced_redundancy));
         }
         for path in seen.write_once.iter().take(FIRST) {
-            outln!("WARNING: {} is write-once and changed: it keeps its redundancy", Shown::bytes(path));
+            outln!("WARNING: {} is write-once and changed: its redundancy is kept", Shown::bytes(path));
         }
         if !seen.write_once.is_empty() {
             outln!("{}", WRITE_ONCE_ADVICE);
@@ -244,16 +219,20 @@ impl Args {
         }
         for (path, aside) in done.set_aside.iter().take(FIRST) {
             let (path, aside) = (Shown::bytes(path), Shown::path(aside));
-            outln!("WARNING: something else stood in the place of {path}'s redundancy: it is in {aside} now");
+            outln!(
+                "WARNING: an unknown file was in the place of {path}'s redundancy; it was moved to {aside}"
+            );
         }
         if !done.damaged.is_empty() {
             let found = files(done.damaged.len() as u64);
-            outln!("WARNING: {found} not what was protected, though by size and time nobody wrote there:");
+            outln!(
+                "WARNING: {found} differ from the protected content, with unchanged size and mtime (silent corruption):"
+            );
             print_damage(&done.damaged[..FIRST.min(done.damaged.len())], true);
             outln!(
-                "`gabion status --files` lists all; redundancy stays as it was. `gabion repair` brings files"
+                "`gabion status --files` lists all. Their redundancy is kept: `gabion repair` restores the protected"
             );
-            outln!("back to what was protected; if the change of one is meant, `touch` it");
+            outln!("content. If the change of a file is intended, `touch` the file");
         }
         for (path, ranges) in done.changed.iter().take(FIRST) {
             outln!("WARNING: {}", changed_in_growth(path, ranges));
@@ -263,7 +242,7 @@ impl Args {
         }
         if let Some(held) = held {
             outln!("HELD: {}.", reason(held));
-            outln!("Their redundancy stays as it was. If that is meant: gabion approve {}", held.digest);
+            outln!("Their redundancy is kept. If the change is intended: gabion approve {}", held.digest);
         }
         for why in unhealed {
             outln!("WARNING: mirrors of the namespace: {why}");
@@ -275,7 +254,7 @@ impl Args {
             outln!("{} changes are still pending", count(*pending - done.failures));
         }
         if failures == 0 && held.is_none() && affected.is_empty() && *pending == 0 {
-            talk.say(format!("all {} ({}) are protected", files(seen.files), bytes(seen.bytes)));
+            output.print_line(format!("all {} ({}) are protected", files(seen.files), bytes(seen.bytes)));
         } else if failures > 0 || held.is_some() {
             let open = failures + held.as_ref().map_or(0, |it| it.changed);
             if open == 0 {
@@ -287,39 +266,24 @@ impl Args {
     }
 }
 
-/// What to do about write-once files that changed.
+/// Advice for changed write-once files.
 pub(super) const WRITE_ONCE_ADVICE: &str = "`gabion approve PATH` accepts the change of a write-once file, \
-    `gabion repair PATH --revert-changes` brings back what was protected";
-
-pub(super) fn failure((path, why): &(Vec<u8>, String)) -> Value {
-    json!({ "path": Shown::bytes(path).to_string(), "why": why })
-}
-
-fn set_aside((path, aside): &(Vec<u8>, PathBuf)) -> Value {
-    json!({ "path": Shown::bytes(path).to_string(), "to": Shown::path(aside).to_string() })
-}
+    `gabion repair PATH --revert-changes` restores the protected content";
 
 pub(super) fn reason(held: &gabion_vault::guard::Held) -> String {
     let Recent { removed, changed } = held.before;
     let before = match removed + changed {
         0 => String::new(),
-        _ => format!("; shortly before, {} vanished and {} changed", count(removed), count(changed)),
+        _ => format!("; shortly before, {} disappeared and {} changed", count(removed), count(changed)),
     };
     let empty = match held.removed + removed >= held.known {
-        true => "; nothing is left, as if something were not mounted",
+        true => "; no file is left, perhaps because a file system is not mounted",
         false => "",
     };
     format!(
-        "of {} that were protected, {} vanished and {} changed at once{before}{empty}",
+        "of {} that were protected, {} disappeared and {} changed at once{before}{empty}",
         files(held.known),
         count(held.removed),
         count(held.changed)
     )
-}
-
-pub(super) fn held_as_json(held: &gabion_vault::guard::Held) -> Value {
-    json!({
-        "digest": held.digest.to_string(), "removed": held.removed, "changed": held.changed, "known": held.known,
-        "before": { "removed": held.before.removed, "changed": held.before.changed },
-    })
 }

@@ -1,17 +1,18 @@
 //! `gabion repair`.
 
-use super::scrub::{damage_as_json, print_damage};
-use super::{Effort, Talk, Which, files, ranges};
+use super::scrub::print_damage;
+use super::{Effort, OutputArgs, Which, files, ranges};
 use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
 use gabion::compute::Compute;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
+use gabion::report::RepairReport;
 use gabion_platform::shown::Shown;
 use gabion_vault::catalogue::State;
 use gabion_vault::repair::{Options, Plan, Repaired, plan, repair};
 use gabion_vault::vault::Vault;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::io::{IsTerminal, stdin};
 
 const EXAMPLES: &str = "\
@@ -21,12 +22,12 @@ Examples:
   gabion repair /srv/photos/2026/beach.jpg --yes
   gabion repair /srv/photos/2026/beach.jpg --revert-changes
 
-Examines the files, shows what is damaged and what would be done, asks, and then brings every block back to what \
-was protected: made from good blocks, checked against its signature, written in place. Files whose size or time \
-changed since they were protected are listed and left alone; --revert-changes brings those back as well. What is \
-replaced is kept in the repository under replaced/, 30 days by default (`gabion status` counts it). Data that \
-cannot be brought back is named and left as it is.
-Exit codes: 0 nothing to do or all repaired, 1 left undone, 2 error, 3 data lost.";
+Verifies the files, prints the damage and the plan, asks, and then restores every damaged block: it is reconstructed \
+from good blocks, verified against its signature, and written in place. Files whose size or mtime \
+changed since they were protected are listed and skipped; --revert-changes restores those too. Replaced content \
+is kept in the repository under replaced/, by default for 30 days (`gabion status` counts it). Data that \
+cannot be reconstructed is reported and not changed.
+Exit codes: 0 nothing to do or all repaired, 1 not all repaired, 2 error, 3 data lost.";
 
 /// Arguments of `gabion repair`.
 #[derive(clap::Args)]
@@ -37,25 +38,25 @@ pub(crate) struct Args {
     /// Repair without asking
     #[arg(long, short)]
     yes: bool,
-    /// Show what would be done, and do nothing
+    /// Print the plan, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Only look at files that scrub found damaged
+    /// Only files that a scrub found damaged
     #[arg(long)]
     known: bool,
-    /// Bring back the protected version of files that were written since, too
+    /// Also restore the protected version of files that were written since
     #[arg(long)]
     revert_changes: bool,
-    /// Leave files alone that were written since they were protected; this is the default
+    /// Skip files that were written since they were protected (default)
     #[arg(long, conflicts_with = "revert_changes")]
     keep_changed: bool,
-    /// Bring files back that are gone, where redundancy suffices (m ≥ k)
+    /// Also restore missing files, if redundancy suffices (m ≥ k)
     #[arg(long)]
     missing: bool,
-    /// List all files, not the first ten
+    /// List all files, not only the first ten
     #[arg(long)]
     files: bool,
-    /// If another command has the vault, wait for it
+    /// Wait if another command is using the vault
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
@@ -63,7 +64,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
@@ -73,23 +74,23 @@ impl Args {
         vault.coders = compute.coders(self.effort.threads())?;
         if let (Some(why), false) = (&vault.read_only, self.dry_run) {
             anyhow::bail!(
-                "repair keeps in the repository what it replaces, and which files it is at: {why}. --dry-run shows what it would do; \
-                 with a copy that can be written, named by --repository, it can do it"
+                "repair stores replaced content and its progress in the repository: {why}. Use --dry-run to print the plan, \
+                or --repository with a writable copy"
             );
         }
         let _lock = match self.turn(&vault, &inside)? {
             Turn::Ours(lock) => lock,
             Turn::Theirs(outcome) => return Ok(outcome),
         };
-        // A file that is named itself is wanted back.
+        // A missing file that is named on the command line is restored.
         let named = vault.catalogue.find(&inside)?.is_some();
         let options = Options {
             known_only: self.known,
             keep_changed: !self.revert_changes,
             missing: self.missing || named,
         };
-        let plan = self.talk.run(&self.effort, |context| plan(&vault, &inside, options, context))??;
-        if !self.talk.json {
+        let plan = self.output.run(&self.effort, |context| plan(&vault, &inside, options, context))??;
+        if !self.output.json {
             self.print_plan(&plan);
         }
         let go = !self.dry_run && !plan.files.is_empty() && (self.yes || self.confirmed(&plan)?);
@@ -97,7 +98,7 @@ impl Args {
         let mut failed = plan.failed.clone();
         if go {
             for damage in &plan.files {
-                match self.talk.run(&self.effort, |context| repair(&vault, &damage.path, context))? {
+                match self.output.run(&self.effort, |context| repair(&vault, &damage.path, context))? {
                     Ok(done) => repaired.push(done),
                     Err(error) => failed.push((damage.path.clone(), error.to_string())),
                 }
@@ -115,14 +116,14 @@ impl Args {
         })
     }
 
-    /// Takes the vault, or has the daemon repair that has it. It asks nobody, so --yes has to be said.
+    /// Locks the vault, or has the daemon that uses it do the repair. The daemon cannot ask, so --yes is required.
     fn turn(&self, vault: &Vault, inside: &[u8]) -> anyhow::Result<Turn> {
         let plain = inside.is_empty()
             && self.yes
             && !self.dry_run
             && self.effort.is_usual()
             && self.device.is_usual();
-        served::turn(vault, "repair", self.wait, &self.talk, |source| {
+        served::turn(vault, "repair", self.wait, &self.output, |source| {
             let (known, keep_changed, missing, wait) = (self.known, !self.revert_changes, self.missing, true);
             plain.then_some(Request::Repair { source, known, keep_changed, missing, wait })
         })
@@ -130,7 +131,7 @@ impl Args {
 
     fn print_plan(&self, plan: &Plan) {
         if plan.files.is_empty() {
-            self.talk.say(format!("{} examined, nothing to repair", files(plan.examined)));
+            self.output.print_line(format!("{} examined, nothing to repair", files(plan.examined)));
         } else {
             let count = plan.files.len() as u64;
             outln!("{} of {} need{} repair:", files(count), plan.examined, if count == 1 { "s" } else { "" });
@@ -138,26 +139,26 @@ impl Args {
         }
         if !plan.kept.is_empty() {
             outln!(
-                "left alone, because their size or time changed since they were protected: {}",
+                "skipped, because their size or mtime changed since they were protected: {}",
                 files(plan.kept.len() as u64)
             );
             print_damage(&plan.kept, self.files);
             outln!(
-                "`gabion protect` takes these as they are now (write-once files after `gabion approve PATH`), `gabion repair --revert-changes` brings back \
-                 what was protected"
+                "`gabion protect` protects their current content (write-once files after `gabion approve PATH`), `gabion repair --revert-changes` restores \
+                the protected content"
             );
         }
     }
 
     fn confirmed(&self, plan: &Plan) -> anyhow::Result<bool> {
         anyhow::ensure!(
-            stdin().is_terminal() && !self.talk.json,
-            "nobody can be asked here: use --yes to repair {}, or --dry-run",
+            stdin().is_terminal() && !self.output.json,
+            "no terminal to ask on: use --yes to repair {}, or --dry-run",
             files(plan.files.len() as u64)
         );
         let changed = plan.files.iter().filter(|it| it.changed).count() as u64;
         if changed > 0 {
-            outln!("{} were written since they were protected and go back to that version.", files(changed));
+            outln!("{} were written since they were protected and will be reverted.", files(changed));
         }
         out!("Repair {}? [y/N] ", files(plan.files.len() as u64));
         let mut answer = String::new();
@@ -173,19 +174,10 @@ impl Args {
         went: bool,
         compute: &Compute,
     ) {
-        if self.talk.json {
-            let done: Vec<Value> = repaired.iter().map(as_json).collect();
-            let failed: Vec<Value> = failed
-                .iter()
-                .map(|(path, why)| json!({ "path": Shown::bytes(path).to_string(), "why": why }))
-                .collect();
+        if self.output.json {
             outln!(
                 "{}",
-                json!({ "command": "repair", "dry_run": self.dry_run, "carried_out": went,
-                        "examined": plan.examined,
-                        "plan": plan.files.iter().map(damage_as_json).collect::<Vec<_>>(),
-                        "kept": plan.kept.iter().map(damage_as_json).collect::<Vec<_>>(),
-                        "repaired": done, "failed": failed, "device": device::as_json(compute) })
+                device::add_to(json!(RepairReport::new(plan, repaired, failed, self.dry_run, went)), compute)
             );
             return;
         }
@@ -196,27 +188,18 @@ impl Args {
                 State::Protected => outln!("repaired  {}: {blocks}", Shown::bytes(&done.path)),
                 State::Lost => {
                     outln!("LOST      {}: bytes {}", Shown::bytes(&done.path), ranges(done.lost.iter()));
-                    outln!("          brought back: {blocks}");
+                    outln!("          restored: {blocks}");
                 }
                 state => outln!("{:<9} {}: {blocks}", state.word(), Shown::bytes(&done.path)),
             }
             if let Some(path) = &done.replaced {
-                outln!("          what was replaced is in {}", Shown::path(path));
+                outln!("          replaced content: {}", Shown::path(path));
             }
             done.notes.iter().for_each(|note| outln!("          {note}"));
         }
         for (path, why) in failed {
             errln!("gabion: {}: {why}", Shown::bytes(path));
         }
-        device::print(compute, |line| self.talk.say(line));
+        device::print(compute, |line| self.output.print_line(line));
     }
-}
-
-fn as_json(done: &Repaired) -> Value {
-    let lost: Vec<Value> = done.lost.iter().map(|it| json!({ "start": it.start, "end": it.end })).collect();
-    json!({
-        "path": Shown::bytes(&done.path).to_string(), "state": done.state, "data_blocks": done.data_blocks,
-        "redundancy_blocks": done.redundancy_blocks, "lost": lost,
-        "replaced": done.replaced.as_ref().map(|path| Shown::path(path).to_string()), "notes": done.notes,
-    })
 }

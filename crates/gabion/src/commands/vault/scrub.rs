@@ -1,11 +1,12 @@
 //! `gabion scrub`.
 
-use super::{Effort, FIRST, Talk, Which, bytes, files, ranges};
+use super::{Effort, FIRST, OutputArgs, Which, bytes, files, ranges};
 use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
 use gabion::compute::Compute;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
+use gabion::report::ScrubReport;
 use gabion_platform::shown::Shown;
 use gabion_vault::catalogue::{Piece, State};
 use gabion_vault::damage::DamageReport;
@@ -13,20 +14,20 @@ use gabion_vault::policy::Duration;
 use gabion_vault::scrub::{Options, Report, Selection, scrub};
 use gabion_vault::vault::Vault;
 use gabion_vault::world::Stopwatch;
-use serde_json::{Value, json};
+use serde_json::json;
 
 const EXAMPLES: &str = "\
 Examples:
   gabion scrub /srv/photos
   gabion scrub /srv/photos --older-than 10d --limit 100MiB/s
   gabion scrub /srv/photos --percent 8
-  gabion scrub /srv/photos --due                what its policy says is due
+  gabion scrub /srv/photos --due                files whose scrub is due by the policy
   gabion scrub /srv/photos/2026/beach.jpg
 
-Reads data and redundancy from the disk: data against its signatures, redundancy against its own, and the \
-signatures against each other. What it finds is named by file and bytes and remembered for `gabion status`; \
-`gabion repair` mends it. A scrub that was interrupted goes on where it stopped.
-Exit codes: 0 all good, 1 damaged but recoverable, 2 some files could not be read, 3 data lost.";
+Reads data and redundancy from the disk and verifies them: data and redundancy against their signatures, and the \
+signatures against each other. Damage is printed by file and byte range and recorded for `gabion status`; \
+`gabion repair` repairs it. An interrupted scrub continues where it stopped.
+Exit codes: 0 no damage, 1 repairable damage, 2 some files could not be read, 3 data lost.";
 
 /// Arguments of `gabion scrub`.
 #[derive(clap::Args)]
@@ -34,28 +35,28 @@ Exit codes: 0 all good, 1 damaged but recoverable, 2 some files could not be rea
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
-    /// All files; this is what happens without other options
+    /// All files (default)
     #[arg(long)]
     all: bool,
-    /// Only files whose last scrub is older, such as 10d
+    /// Only files whose last scrub is older than this, such as 10d
     #[arg(long, value_name = "AGE", conflicts_with_all = ["all", "percent"])]
     older_than: Option<Duration>,
     /// Only files whose last complete verification is older than their policy's interval (scrub = "30d")
     #[arg(long, conflicts_with_all = ["all", "percent", "older_than"])]
     due: bool,
-    /// Only this share of all files, those first whose last scrub is the oldest
+    /// Only this percentage of all files, the longest unscrubbed first
     #[arg(long, value_name = "SHARE", conflicts_with = "all", value_parser = clap::value_parser!(u8).range(1..=100))]
     percent: Option<u8>,
-    /// Begin anew, even if the last scrub was interrupted
+    /// Start over, even if the last scrub was interrupted
     #[arg(long)]
     restart: bool,
-    /// Trust what the system has in memory instead of reading from the disk
+    /// Read from the page cache instead of the disk
     #[arg(long)]
     cached: bool,
-    /// List all damaged files, not the first ten
+    /// List all damaged files, not only the first ten
     #[arg(long)]
     files: bool,
-    /// If another command has the vault, wait for it
+    /// Wait if another command is using the vault
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
@@ -63,7 +64,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
@@ -72,7 +73,7 @@ impl Args {
         let (mut vault, inside) = self.which.open_to_examine()?;
         vault.coders = compute.coders(self.effort.threads())?;
         if let Some(why) = &vault.read_only {
-            errln!("gabion: note: what is found is not recorded: {why}");
+            errln!("gabion: note: findings are not recorded: {why}");
         }
         let _lock = match self.turn(&vault, &inside)? {
             Turn::Ours(lock) => lock,
@@ -86,7 +87,7 @@ impl Args {
         };
         let options = Options { selection, from_medium: !self.cached, resume: !self.restart };
         let start = Stopwatch::start();
-        let report = self.talk.run(&self.effort, |context| scrub(&vault, &inside, options, context))??;
+        let report = self.output.run(&self.effort, |context| scrub(&vault, &inside, options, context))??;
         self.print(&report, &compute, start.seconds(), vault.read_only.is_none());
         Ok(match report.worst() {
             State::Lost => Outcome::Unrecoverable,
@@ -96,10 +97,10 @@ impl Args {
         })
     }
 
-    /// Takes the vault, or has the daemon scrub that has it.
+    /// Locks the vault, or has the daemon that uses it do the scrub.
     fn turn(&self, vault: &Vault, inside: &[u8]) -> anyhow::Result<Turn> {
         let plain = inside.is_empty() && !self.cached && self.effort.is_usual() && self.device.is_usual();
-        served::turn(vault, "scrub", self.wait, &self.talk, |source| {
+        served::turn(vault, "scrub", self.wait, &self.output, |source| {
             let older_than = self.older_than.map(|age| age.0.unsigned_abs() / 1_000_000_000);
             let (percent, due, restart, repair, wait) = (self.percent, self.due, self.restart, false, true);
             plain.then_some(Request::Scrub { source, percent, older_than, due, restart, repair, wait })
@@ -107,56 +108,47 @@ impl Args {
     }
 
     fn print(&self, report: &Report, compute: &Compute, seconds: f64, recorded: bool) {
-        if self.talk.json {
-            let damage: Vec<Value> = report.damage.iter().map(damage_as_json).collect();
-            let failed: Vec<Value> = report
-                .failed
-                .iter()
-                .map(|(path, why)| json!({ "path": Shown::bytes(path).to_string(), "why": why }))
-                .collect();
-            outln!(
-                "{}",
-                json!({ "command": "scrub", "files": report.files, "bytes": report.bytes, "gone": report.gone, "changing": report.changing,
-                        "resumed": report.resumed, "recorded": recorded, "stopped": report.stopped, "worst": report.worst(),
-                        "damage": damage, "failed": failed, "seconds": seconds, "device": device::as_json(compute) })
-            );
+        if self.output.json {
+            outln!("{}", device::add_to(json!(ScrubReport::new(report, seconds, recorded)), compute));
             return;
         }
         let rate = bytes((report.bytes as f64 / seconds.max(1e-9)) as u64);
-        self.talk.say(format!(
+        self.output.print_line(format!(
             "scrubbed {} ({} with redundancy) in {seconds:.1} s, {rate}/s",
             files(report.files),
             bytes(report.bytes)
         ));
-        device::print(compute, |line| self.talk.say(line));
+        device::print(compute, |line| self.output.print_line(line));
         if report.resumed > 0 {
-            self.talk.say(format!("{} were scrubbed before the interruption", files(report.resumed)));
+            self.output
+                .print_line(format!("{} were scrubbed before the interruption", files(report.resumed)));
         }
         if report.gone > 0 {
             let verb = if report.gone == 1 { "is" } else { "are" };
-            self.talk.say(format!("{} {verb} gone since the last protect", files(report.gone)));
+            self.output.print_line(format!("{} {verb} gone since the last protect", files(report.gone)));
         }
         if report.changing > 0 {
-            self.talk.say(format!("{} were written, protected or moved meanwhile", files(report.changing)));
+            self.output
+                .print_line(format!("{} were written, protected or moved meanwhile", files(report.changing)));
         }
         print_damage(&report.damage, self.files);
         for (path, why) in &report.failed {
             errln!("gabion: {}: {why}", Shown::bytes(path));
         }
         if report.stopped {
-            outln!("stopped; the next scrub goes on from here");
+            outln!("stopped; the next scrub continues from here");
         } else if report.damage.is_empty() && report.failed.is_empty() {
-            self.talk.say(if report.files > 0 { "no damage" } else { "nothing to scrub" });
+            self.output.print_line(if report.files > 0 { "no damage" } else { "nothing to scrub" });
         } else if report.damage.iter().any(|damage| damage.state != State::Lost) {
-            self.talk.say("`gabion repair` mends what can be mended");
+            self.output.print_line("`gabion repair` repairs the recoverable files");
         }
         if report.damage.iter().any(|damage| damage.changed) {
-            self.talk.say("where a change was meant, `gabion protect` takes the file as it is now");
+            self.output.print_line("if a change is intended, `gabion protect` protects the current content");
         }
     }
 }
 
-/// Files with trouble, one per line, with the bytes below.
+/// Prints damaged files, one per line, with the byte ranges below.
 pub(super) fn print_damage(damage: &[DamageReport], all: bool) {
     let shown = if all { damage.len() } else { FIRST };
     for DamageReport { path, state, problems, changed, notes } in damage.iter().take(shown) {
@@ -173,16 +165,4 @@ pub(super) fn print_damage(damage: &[DamageReport], all: bool) {
     if damage.len() > shown {
         outln!("and {} more; --files lists all", files((damage.len() - shown) as u64));
     }
-}
-
-pub(in crate::commands) fn damage_as_json(damage: &DamageReport) -> Value {
-    let problems: Vec<Value> = damage
-        .problems
-        .iter()
-        .map(|it| json!({ "piece": it.piece, "start": it.range.start, "end": it.range.end }))
-        .collect();
-    json!({
-        "path": Shown::bytes(&damage.path).to_string(), "state": damage.state, "changed": damage.changed,
-        "problems": problems, "notes": damage.notes,
-    })
 }

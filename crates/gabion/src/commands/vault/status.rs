@@ -1,14 +1,14 @@
 //! `gabion status`.
 
-use super::diff::changes_as_json;
+use super::events::filesystem_wide_watch;
 use super::protect::WRITE_ONCE_ADVICE;
-use super::talk::filesystem_wide_watch;
-use super::{Effort, FIRST, Talk, Which, ago, bytes, count, files, ranges};
+use super::{Effort, FIRST, OutputArgs, Which, ago, bytes, count, files, ranges};
 use crate::commands::daemon::print_source;
 use crate::commands::served;
 use gabion::daemon::overdue;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
+use gabion::report::{self, ProblemReport};
 use gabion_platform::shown::Shown;
 use gabion_vault::catalogue::State;
 use gabion_vault::status::{Affected, Status, status};
@@ -23,11 +23,11 @@ Examples:
   gabion status /srv/photos/2026 --files
   gabion status /srv/photos --json | jq .lost
 
-The table has a row for each wanted number of redundancy blocks per stripe and a column for what there is: how many \
-more blocks may go before data is lost. Files that changed since they were protected stand under 0. The scrub of a file is overdue \
-when its last complete verification is older than the interval of its policy (scrub = \"30d\").
-Exit codes: 0 all is protected, 1 something is pending, damaged, degraded, changed although it is write-once, or overdue for a \
-scrub, or fewer targets of a pool have its names than shall, 3 data lost.";
+The table has a row for each configured number of redundancy blocks per stripe and a column for the actual number: how many \
+more blocks can be lost before data is lost. Files that changed since they were protected are in column 0. The scrub of a file is \
+overdue when its last complete verification is older than the interval of its policy (scrub = \"30d\").
+Exit codes: 0 all is protected, 1 files are pending, damaged, degraded, overdue for a scrub, or write-once and changed, or the \
+namespace of a pool is on too few targets, 3 data lost.";
 
 /// Arguments of `gabion status`.
 #[derive(clap::Args)]
@@ -35,27 +35,27 @@ scrub, or fewer targets of a pool have its names than shall, 3 data lost.";
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
-    /// List all affected files, not the first ten
+    /// List all affected files, not only the first ten
     #[arg(long)]
     files: bool,
-    /// Do not look at the tree: changes since the last protect are not seen
+    /// Do not scan the tree; changes since the last protect are not counted
     #[arg(long)]
     no_scan: bool,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let (vault, inside) = self.which.open_to_examine()?;
-        let names = if self.files || self.talk.json { usize::MAX } else { FIRST };
+        let names = if self.files || self.output.json { usize::MAX } else { FIRST };
         let status = self
-            .talk
+            .output
             .run(&Effort::ALL, |context| status(&vault, &inside, !self.no_scan, names, context))??;
         let daemon = served::by(&vault).and_then(|(mut client, note)| {
             client.ask(&Request::Status { source: Some(note.source) }, &mut |_| {}).ok()
         });
-        if self.talk.json {
+        if self.output.json {
             let mut object = as_json(&vault, &status);
             object["daemon"] = daemon.unwrap_or_default();
             outln!("{object}");
@@ -81,7 +81,7 @@ impl Args {
         print_matrix(status);
         outln!();
         match status.pending.0 {
-            0 if self.no_scan => outln!("pending    not looked at ({} queued)", count(status.queued)),
+            0 if self.no_scan => outln!("pending    not scanned ({} queued)", count(status.queued)),
             0 => outln!("pending    none"),
             pending => outln!(
                 "pending    {} ({}){}",
@@ -95,7 +95,7 @@ impl Args {
         if !status.write_once().is_empty() {
             let changed = status.write_once();
             outln!(
-                "write-once {} changed against the policy and kept their redundancy",
+                "write-once {} changed in violation of the policy; their redundancy is kept",
                 files(changed.len() as u64)
             );
             let shown = if self.files { changed.len() } else { FIRST };
@@ -229,25 +229,25 @@ fn print_matrix(status: &Status) {
     let mut actual: Vec<u32> = status.matrix.keys().map(|(_, actual)| *actual).collect();
     actual.sort_unstable();
     actual.dedup();
-    let mut wanted: Vec<u32> = status.matrix.keys().map(|(wanted, _)| *wanted).collect();
-    wanted.sort_unstable();
-    wanted.dedup();
-    if wanted.is_empty() {
+    let mut configured: Vec<u32> = status.matrix.keys().map(|(configured, _)| *configured).collect();
+    configured.sort_unstable();
+    configured.dedup();
+    if configured.is_empty() {
         outln!("nothing is protected");
         return;
     }
     let head: String = actual.iter().map(|actual| format!("{actual:>26}")).collect();
     outln!("wanted \\ actual{head}");
-    for wanted in wanted {
-        let cells = actual.iter().map(|&actual| match status.matrix.get(&(wanted, actual)) {
+    for configured in configured {
+        let cells = actual.iter().map(|&actual| match status.matrix.get(&(configured, actual)) {
             Some((number, size)) => format!("{:>26}", format!("{} ({})", count(*number), bytes(*size))),
             None => format!("{:>26}", "."),
         });
-        outln!("{wanted:>15}{}", cells.collect::<String>());
+        outln!("{configured:>15}{}", cells.collect::<String>());
     }
 }
 
-/// What to say of files whose scrub is overdue.
+/// Warning of overdue scrubs.
 pub(in crate::commands) fn overdue_scrubs(number: u64, oldest: &str, verified: &str) -> String {
     let files = files(number);
     format!(
@@ -259,18 +259,14 @@ fn as_json(vault: &Vault, status: &Status) -> Value {
     let matrix: Vec<Value> = status
         .matrix
         .iter()
-        .map(|((wanted, actual), (files, bytes))| {
-            json!({ "wanted": wanted, "actual": actual, "files": files, "bytes": bytes })
+        .map(|((configured, actual), (files, bytes))| {
+            json!({ "configured": configured, "actual": actual, "files": files, "bytes": bytes })
         })
         .collect();
     let named = |state: State| -> Vec<Value> {
         let of = status.affected.iter().filter(|it| it.state == state);
         of.map(|it| {
-            let problems: Vec<Value> = it
-                .problems
-                .iter()
-                .map(|it| json!({ "piece": it.piece, "start": it.range.start, "end": it.range.end }))
-                .collect();
+            let problems: Vec<ProblemReport> = it.problems.iter().map(ProblemReport::new).collect();
             json!({ "path": Shown::bytes(&it.path).to_string(), "problems": problems })
         })
         .collect()
@@ -286,7 +282,7 @@ fn as_json(vault: &Vault, status: &Status) -> Value {
     json!({
         "command": "status", "root": Shown::path(&vault.root).to_string(), "storage": vault.storage.kind(),
         "matrix": matrix, "pending": { "files": status.pending.0, "bytes": status.pending.1, "queued": status.queued,
-        "oldest": status.oldest }, "changes": status.changes().map(changes_as_json),
+        "oldest": status.oldest }, "changes": status.changes().map(report::changes),
         "degraded": named(State::Degraded), "damaged": named(State::Damaged), "lost": named(State::Lost),
         "last_protect": status.last_protect, "last_scrub": status.last_scrub,
         "never_scrubbed": status.never_scrubbed, "scrub_overdue": overdue::as_json(&status.overdue),

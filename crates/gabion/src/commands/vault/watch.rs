@@ -1,7 +1,7 @@
 //! `gabion watch`.
 
-use super::talk::Talker;
-use super::wanted::{Wanted, directory};
+use super::events::EventPrinter;
+use super::protection_args::{ProtectionArgs, directory};
 use super::{Effort, Elsewhere, warn};
 use crate::commands::device::{self, DeviceArgs};
 use anyhow::Context;
@@ -24,42 +24,41 @@ Examples:
   gabion watch /srv/photos --workers 1 --limit 100MiB/s
   gabion watch /srv/photos --json --rescan 6h
 
-Hears of changes from the kernel, remembers them, and protects each file when it has rested for the quiet period of its \
-policy (a minute unless the policy says otherwise). It begins with a scan: what changed while nobody watched is found. When \
-events are lost, and every --rescan, the tree is scanned again. Stop it with ctrl-c or SIGTERM; whatever ends it, \
-nothing is lost: the next watch or protect begins where this one ended. \
-As root, fanotify hears of names on the whole file system and of content below DIR; others get one inotify watch for each \
-directory. \
-Other commands work beside it: protect, scrub, repair, status, approve. When very many files vanish or change at once, \
-their redundancy stays as it is until `gabion approve`, which this command notices by itself. \
-Stores through memory maps give no event: closing the file does, and a scan finds the rest.
+Receives file events from the kernel, records them in the changelog, and protects each file after the quiet period of its \
+policy (by default one minute). Starts with a scan, which finds earlier changes. Scans again when events were lost, and at the \
+interval --rescan. Stop it with Ctrl-C or SIGTERM; the next watch or protect continues where this one ended. \
+As root it uses fanotify: events of names on the whole file system, of content below DIR. Other users get one inotify watch \
+per directory. \
+Other commands can run at the same time: protect, scrub, repair, status, approve. When very many files disappear or change at \
+once, their redundancy is kept until `gabion approve`. \
+Writes through memory maps cause no event until the file is closed; a scan finds them.
 Exit codes: 0 stopped by a signal, 1 changes are held, 2 the tree cannot be watched.";
 
 /// Arguments of `gabion watch`.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The directory to watch; it is protected if it was not
+    /// The directory to watch; it is protected first if necessary
     dir: PathBuf,
     #[command(flatten)]
-    wanted: Wanted,
+    protection: ProtectionArgs,
     #[command(flatten)]
     elsewhere: Elsewhere,
-    /// Threads that encode, 0 for all there are
+    /// Number of encoding threads, 0 for all processors
     #[arg(long, value_name = "N", default_value_t = 0)]
     workers: usize,
-    /// Read at most so much per second, such as 200MiB/s
+    /// Limit of the read rate, such as 200MiB/s
     #[arg(long, value_name = "RATE")]
     limit: Option<gabion_vault::policy::Rate>,
-    /// Scan everything again after so long: 90s, 10m, 12h, 30d
+    /// Interval between full scans: 90s, 10m, 12h, 30d
     #[arg(long, value_name = "TIME", default_value = "1h")]
     rescan: Span,
-    /// Where events come from
+    /// Source of file events
     #[arg(long, value_enum, default_value_t = From::Auto)]
     source: From,
     #[command(flatten)]
     device: DeviceArgs,
-    /// Print one JSON object per line for all that happens
+    /// Print events as JSON, one object per line
     #[arg(long)]
     json: bool,
     /// Print errors and warnings only
@@ -69,15 +68,15 @@ pub(crate) struct Args {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum From {
-    /// Fanotify if it works here, inotify otherwise
+    /// Fanotify if available, inotify otherwise
     Auto,
-    /// Names on the whole file system, content below DIR; root only
+    /// Events of the whole file system; root only
     Fanotify,
-    /// One watch for each directory
+    /// One watch per directory
     Inotify,
 }
 
-/// How often to look for a signal.
+/// Interval at which signals are checked.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Args {
@@ -85,7 +84,7 @@ impl Args {
         let pool = self.elsewhere.pool(&self.dir)?;
         anyhow::ensure!(
             pool.is_none(),
-            "a pool changes only through `gabion pool`: there is nothing to watch"
+            "a pool cannot be watched: use `gabion mount`, or `gabion protect` after changes"
         );
         directory(&self.dir)?;
         privileges::drop_unneeded().context("giving up privileges")?;
@@ -96,7 +95,7 @@ impl Args {
         let compute = self.device.open_for_long(self.json, self.quiet)?;
         let threads = Effort { threads: self.workers, limit: None }.threads();
         let location = Location::to_protect(&self.dir, self.elsewhere.repository.as_deref())?;
-        let mut vault = self.wanted.as_said().set_up(&location, &warn)?;
+        let mut vault = self.protection.to_options().set_up(&location, &warn)?;
         vault.coders = compute.coders(threads)?;
         let source = match self.source {
             From::Auto => Choice::Auto,
@@ -111,15 +110,15 @@ impl Args {
             ..Options::default()
         };
         let clock = vault.clock.clone();
-        let talker = Arc::new(Talker::new(self.json, self.quiet));
-        let teller = Arc::clone(&talker);
-        let live = Live::start(vault, options, Arc::new(move |notice| teller.tell(notice)))?;
+        let printer = Arc::new(EventPrinter::new(self.json, self.quiet));
+        let events = Arc::clone(&printer);
+        let live = Live::start(vault, options, Arc::new(move |notice| events.notice(notice)))?;
         while !stop.load(Ordering::Relaxed) && !live.is_over() {
             std::thread::sleep(LOOK);
-            talker.show(&live.status(), clock.now());
+            printer.update_status(&live.status(), clock.now());
         }
         let status = live.stop()?;
-        talker.stopped(&status, clock.now());
+        printer.stopped(&status, clock.now());
         device::print_warning(&compute);
         Ok(if status.held.is_some() { Outcome::Found } else { Outcome::Fine })
     }

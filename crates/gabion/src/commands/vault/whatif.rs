@@ -1,6 +1,6 @@
 //! `gabion whatif`.
 
-use super::{Effort, FIRST, Talk, Which, bytes, files};
+use super::{Effort, FIRST, OutputArgs, Which, bytes, files};
 use gabion::exit::Outcome;
 use gabion_platform::shown::Shown;
 use gabion_vault::whatif::what_if;
@@ -11,11 +11,11 @@ Examples:
   gabion whatif /srv/photos --lose repository
   gabion whatif pool --lose disk1 disk4
 
-Computed from the placement that the headers of redundancy files record, not from a rule of thumb. A plain \
-directory has two targets, data and repository; those of a pool are in `gabion pool status`. Targets of a pool \
-that do not answer count as lost as well, and its files are counted whether they are protected or not. Without any \
-target that has the current namespace, all files of a pool would be lost.
-Exit codes: 0 nothing would be lost, 1 it is not known of some files, 3 files would be.";
+Computed from the placement that is recorded in the headers of redundancy files. A plain \
+directory has two targets, data and repository; `gabion pool status` lists those of a pool. Offline targets of a pool \
+count as lost too, and all its files are counted, protected or not. If no \
+target with the current namespace is left, all files of a pool are lost.
+Exit codes: 0 no file would be lost, 1 the state of some files is unknown, 3 files would be lost.";
 
 /// Arguments of `gabion whatif`.
 #[derive(clap::Args)]
@@ -26,11 +26,11 @@ pub(crate) struct Args {
     /// The targets that fail
     #[arg(long, value_name = "TARGET", required = true, num_args = 1..)]
     lose: Vec<String>,
-    /// List all files that would be lost, not the first ten
+    /// List all files that would be lost, not only the first ten
     #[arg(long)]
     files: bool,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
@@ -47,16 +47,16 @@ impl Args {
                 names.join(", ")
             );
         }
-        let names = if self.files || self.talk.json { usize::MAX } else { FIRST };
+        let names = if self.files || self.output.json { usize::MAX } else { FIRST };
         let answer =
-            self.talk.run(&Effort::ALL, |context| what_if(&vault, &inside, &targets, names, context))??;
+            self.output.run(&Effort::ALL, |context| what_if(&vault, &inside, &targets, names, context))??;
         let classes = [
             ("unaffected", answer.unaffected),
             ("exposed", answer.exposed),
             ("degraded", answer.degraded),
             ("lost", answer.lost),
         ];
-        if self.talk.json {
+        if self.output.json {
             let amounts: serde_json::Map<_, _> = classes
                 .iter()
                 .map(|(word, (files, bytes))| ((*word).to_owned(), json!({ "files": files, "bytes": bytes })))
@@ -69,19 +69,23 @@ impl Args {
             );
         } else {
             let words =
-                ["keep all they have", "keep their data, lose redundancy", "can be brought back", "are gone"];
+                ["lose nothing", "keep their data, lose redundancy", "can be reconstructed", "are lost"];
             for ((word, (number, size)), meaning) in classes.iter().zip(words) {
-                self.talk.say(format!("{word:<11} {:>16}  {:>12}  {meaning}", files(*number), bytes(*size)));
+                self.output.print_line(format!(
+                    "{word:<11} {:>16}  {:>12}  {meaning}",
+                    files(*number),
+                    bytes(*size)
+                ));
             }
             if answer.namespace_lost {
-                outln!("no target would be left that has the current namespace, so no file could be found");
+                outln!("no target with the current namespace would be left: all files would be lost");
             }
             answer.names.iter().for_each(|name| outln!("  lost: {}", Shown::bytes(name)));
             if answer.lost.0 > answer.names.len() as u64 {
                 outln!("  and {} more; --files lists all", files(answer.lost.0 - answer.names.len() as u64));
             }
             if answer.unknown > 0 {
-                outln!("{} have no header that can be read", files(answer.unknown));
+                outln!("{} have no readable header", files(answer.unknown));
             }
         }
         Ok(match (answer.namespace_lost || answer.lost.0 > 0, answer.unknown) {

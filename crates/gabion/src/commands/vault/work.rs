@@ -1,9 +1,10 @@
 //! `gabion work`.
 
-use super::scrub::{damage_as_json, print_damage};
-use super::{Effort, Talk, Which, bytes, files};
+use super::scrub::print_damage;
+use super::{Effort, OutputArgs, Which, bytes, files};
 use crate::commands::device::{self, DeviceArgs};
 use gabion::exit::Outcome;
+use gabion::report::WorkReport;
 use gabion_platform::shown::Shown;
 use gabion_vault::protect::work;
 use gabion_vault::run::Progress;
@@ -15,8 +16,8 @@ Examples:
   gabion work /srv/photos
   gabion work /srv/photos --limit 100MiB/s
 
-Works off what the changelog has due, beside other workers: in other processes with the embedded changelog, on other hosts \
-with a Redis server. Each file is one worker's at a time; what a dead worker had goes to another.";
+Protects the changes that are due, in parallel with other workers: in other processes with the embedded changelog, on other \
+hosts with a Redis server. Each file is claimed by one worker at a time; files of a dead worker go to another.";
 
 /// Arguments of `gabion work`.
 #[derive(clap::Args)]
@@ -29,7 +30,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
-    talk: Talk,
+    output: OutputArgs,
 }
 
 impl Args {
@@ -38,35 +39,29 @@ impl Args {
         let (mut vault, _) = self.which.open()?;
         vault.coders = compute.coders(self.effort.threads())?;
         let ahead = (vault.changelog.pending()?.entries(), 0);
-        let done = self.talk.run(&self.effort, |context| {
+        let done = self.output.run(&self.effort, |context| {
             (context.progress)(Progress::Step("working", Some(ahead)));
             work(&vault, context)
         })??;
         let left = vault.changelog.pending()?;
         let waiting = left.entries().saturating_sub(left.claimed);
-        if self.talk.json {
-            outln!(
-                "{}",
-                json!({ "command": "work", "encoded": done.encoded, "encoded_bytes": done.encoded_bytes,
-                        "moved": done.moved, "removed": done.removed, "held": done.held, "failures": done.failures,
-                        "claimed_by_others": left.claimed, "not_due": waiting,
-                        "write_once_changed": done.write_once.iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
-                        "damaged": done.damaged.iter().map(damage_as_json).collect::<Vec<_>>(),
-                        "device": device::as_json(&compute) })
-            );
+        if self.output.json {
+            outln!("{}", device::add_to(json!(WorkReport::new(&done, left.claimed, waiting)), &compute));
         } else {
             let (encoded, size) = (files(done.encoded), bytes(done.encoded_bytes));
-            self.talk
-                .say(format!("encoded {encoded} ({size}), moved {}, removed {}", done.moved, done.removed));
-            device::print(&compute, |line| self.talk.say(line));
+            self.output.print_line(format!(
+                "encoded {encoded} ({size}), moved {}, removed {}",
+                done.moved, done.removed
+            ));
+            device::print(&compute, |line| self.output.print_line(line));
             if left.claimed > 0 {
                 let claimed = files(left.claimed);
-                self.talk.say(format!(
-                    "{claimed} claimed by other workers; what a worker on another host that died had is due 10 s after its last sign of life"
+                self.output.print_line(format!(
+                    "{claimed} claimed by other workers; files of a dead worker on another host become due 10 s after its last heartbeat"
                 ));
             }
             if waiting > 0 {
-                self.talk.say(format!("{} pending and not due yet", files(waiting)));
+                self.output.print_line(format!("{} pending, not due yet", files(waiting)));
             }
             for (path, why) in &done.failed {
                 errln!("gabion: {}: {why}", Shown::bytes(path));
@@ -74,13 +69,13 @@ impl Args {
             print_damage(&done.damaged, true);
             if done.held > 0 {
                 outln!(
-                    "HELD: {} vanished or changed, more than the policy's guard allows: they keep their redundancy. \
-                     `gabion protect` lists them, and says how to approve that",
+                    "HELD: {} disappeared or changed, more than the policy's guard allows: their redundancy is kept. \
+                    `gabion protect` prints the digest to approve",
                     files(done.held)
                 );
             }
             for path in &done.write_once {
-                outln!("WARNING: {} is write-once and changed: it keeps its redundancy", Shown::bytes(path));
+                outln!("WARNING: {} is write-once and changed: its redundancy is kept", Shown::bytes(path));
             }
         }
         Ok(match done {

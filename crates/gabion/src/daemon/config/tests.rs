@@ -34,14 +34,14 @@ fn the_example_is_a_configuration() {
             _ => format!("{line}\n"),
         })
         .collect();
-    let said = parse(&uncommented).unwrap();
-    assert_eq!(said.stop_within, config.stop_within);
-    assert_eq!(said.sources[1], {
+    let parsed = parse(&uncommented).unwrap();
+    assert_eq!(parsed.stop_within, config.stop_within);
+    assert_eq!(parsed.sources[1], {
         let mut documents = config.sources[1].clone();
-        documents.wanted = said.sources[1].wanted.clone();
+        documents.protection = parsed.sources[1].protection.clone();
         documents
     });
-    assert_eq!(said.sources[0].rescan, config.sources[0].rescan);
+    assert_eq!(parsed.sources[0].rescan, config.sources[0].rescan);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn paths_are_relative_to_the_file() {
     assert_eq!(config.socket.as_deref(), Some(Path::new("/etc/gabion/s")));
     let source = &config.sources[0];
     assert_eq!(source.path(), Path::new("/etc/gabion/x"));
-    assert_eq!(source.wanted.policy.as_deref(), Some(Path::new("/etc/gabion/p.toml")));
+    assert_eq!(source.protection.policy.as_deref(), Some(Path::new("/etc/gabion/p.toml")));
     assert!(matches!(&source.what, What::Mount { verify: true, show, .. } if show.at == Path::new("/m")));
 }
 
@@ -65,8 +65,8 @@ fn mistakes_are_named_with_line_and_column() {
         ("[[source]]\nname = 'a'\nmount = 'x'", "line 1, column 1", "at = DIR"),
         ("[[source]]\nname = 'a'\nmount = 'x'\nat = 'x/y'", "line 1, column 1", "overlap"),
         ("[[source]]\nname = 'a'\nmount = 'x/y'\nat = 'x'", "line 1, column 1", "overlap"),
-        ("[[source]]\nname = 'a b'\nwatch = 'x'", "line 2, column 8", "no name"),
-        ("[[source]]\nname = 'a'\nwatch = 'x'\nat = 'y'", "line 4, column 6", "at means nothing"),
+        ("[[source]]\nname = 'a b'\nwatch = 'x'", "line 2, column 8", "invalid name"),
+        ("[[source]]\nname = 'a'\nwatch = 'x'\nat = 'y'", "line 4, column 6", "at does not apply"),
         ("[[source]]\nname = 'a'\nwatch = 'x'\nworkers = 0", "line 4, column 11", "encode"),
         ("[[source]]\nname = 'a'\nwatch = 'x'\ncode = '8'", "line 4, column 8", "code 8"),
         ("[[source]]\nname = 'a'\nwatch = 'x'\ndevice = 'gpu'", "line 4, column 10", "no device 'gpu'"),
@@ -84,13 +84,13 @@ fn mistakes_are_named_with_line_and_column() {
         (
             "[[source]]\nname = 'a'\npool = 'x'\nat = 'm'\nrepository = 'r'",
             "line 5, column 14",
-            "repository means nothing",
+            "repository does not apply",
         ),
     ] {
-        let told = why(text);
+        let message = why(text);
         assert!(
-            told.contains(place) && told.contains(word) && told.contains("daemon.toml"),
-            "{text}: {told}"
+            message.contains(place) && message.contains(word) && message.contains("daemon.toml"),
+            "{text}: {message}"
         );
     }
     let two = "[[source]]\nname = 'a'\nwatch = 'x'\n[[source]]\nname = 'a'\nwatch = 'y'";

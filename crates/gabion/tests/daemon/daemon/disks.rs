@@ -1,6 +1,6 @@
-//! Disks that are files with file systems on them, mounted where a pool has its targets.
+//! Disk images with file systems, mounted as targets of a pool.
 
-use super::ground::Ground;
+use super::fixture::Fixture;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -20,9 +20,9 @@ fn run(command: &mut Command) -> Result<(), String> {
 
 impl Disks {
     /// Nothing where loop devices are not to be had; that is said.
-    pub(crate) fn make(ground: &Ground, count: usize) -> Option<Disks> {
-        let images = (1..=count).map(|number| ground.path(&format!("image{number}"))).collect();
-        let points = (1..=count).map(|number| ground.path(&format!("t{number}"))).collect();
+    pub(crate) fn make(fixture: &Fixture, count: usize) -> Option<Disks> {
+        let images = (1..=count).map(|number| fixture.path(&format!("image{number}"))).collect();
+        let points = (1..=count).map(|number| fixture.path(&format!("t{number}"))).collect();
         let disks = Disks { images, points };
         for number in 1..=count {
             if let Err(why) = disks.format(number) {

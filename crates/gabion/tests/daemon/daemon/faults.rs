@@ -1,7 +1,7 @@
-//! Kills, sources that fail, strangers at the socket.
+//! Killed daemons, failing sources, and malformed requests.
 
-use super::ground::{Ground, PATIENCE, can_mount};
-use super::seed::Seed;
+use super::fixture::{Fixture, PATIENCE, can_mount};
+use super::test_rng::TestRng;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -12,42 +12,42 @@ fn mounted_kill_at_any_moment_and_the_next_run_converges() {
     if !can_mount("kill") {
         return;
     }
-    let mut ground = Ground::new();
-    let photos = ground.watched("photos", "");
-    let documents = ground.mounted("documents", "");
-    ground.configure(&format!("{photos}{documents}"));
-    let mut seed = Seed(3);
+    let mut fixture = Fixture::new();
+    let photos = fixture.watched("photos", "");
+    let documents = fixture.mounted("documents", "");
+    fixture.configure(&format!("{photos}{documents}"));
+    let mut seed = TestRng(3);
     for round in 0..3 {
-        ground.start();
+        fixture.start();
         for number in 0..10 {
             let name = format!("mnt-documents/{round} {number}");
-            ground.write(&name, &seed.bytes(20_000));
-            ground.write(&format!("photos/{round} {number}"), &seed.bytes(20_000));
+            fixture.write(&name, &seed.bytes(20_000));
+            fixture.write(&format!("photos/{round} {number}"), &seed.bytes(20_000));
         }
         // It is killed before it encodes, or while it is at work on one of the two.
         let encoded = |source: &Value| source["live"]["encoded"].as_u64() > Some(0);
         match round {
             0 => {}
-            1 => drop(ground.until("photos", "a file is encoded", encoded)),
-            _ => drop(ground.until("documents", "a file is encoded", encoded)),
+            1 => drop(fixture.until("photos", "a file is encoded", encoded)),
+            _ => drop(fixture.until("documents", "a file is encoded", encoded)),
         }
-        ground.kill();
+        fixture.kill();
         // Nobody hears of this one.
-        ground.write(&format!("photos/alone {round}"), &seed.bytes(5000));
+        fixture.write(&format!("photos/alone {round}"), &seed.bytes(5000));
     }
     // The note that is left leads nowhere, and commands are not misled.
-    assert!(ground.path("photos/.gabion/daemon").exists());
-    let output = ground.run(&["status", "photos", "--json"]);
+    assert!(fixture.path("photos/.gabion/daemon").exists());
+    let output = fixture.run(&["status", "photos", "--json"]);
     let status: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(status["daemon"].is_null());
-    ground.start();
-    ground.until_protected("photos", "photos", 4 + 30 + 3);
-    ground.until_protected("documents", "documents", 30);
-    assert_eq!(std::fs::read_dir(ground.path("mnt-documents")).unwrap().count(), 30);
-    ground.expect(0, &["scrub", "photos"]);
-    ground.expect(0, &["scrub", "documents"]);
-    ground.stop(Signal::TERM);
-    assert!(!ground.path("documents/.gabion/mounted").exists(), "the mark of a mount that ended well");
+    fixture.start();
+    fixture.until_protected("photos", "photos", 4 + 30 + 3);
+    fixture.until_protected("documents", "documents", 30);
+    assert_eq!(std::fs::read_dir(fixture.path("mnt-documents")).unwrap().count(), 30);
+    fixture.expect(0, &["scrub", "photos"]);
+    fixture.expect(0, &["scrub", "documents"]);
+    fixture.stop(Signal::TERM);
+    assert!(!fixture.path("documents/.gabion/mounted").exists(), "the mark of a mount that ended well");
 }
 
 /// A program that never closes its file must not keep a machine from going down.
@@ -56,80 +56,80 @@ fn mounted_programs_are_waited_for_and_then_left_behind() {
     if !can_mount("programs") {
         return;
     }
-    let mut ground = Ground::new();
-    let documents = ground.mounted("documents", "");
-    ground.write("daemon.toml", format!("socket = 'sock'\nstop_within = '6s'\n{documents}").as_bytes());
-    ground.start();
-    let mut file = std::fs::File::create(ground.path("mnt-documents/open")).unwrap();
+    let mut fixture = Fixture::new();
+    let documents = fixture.mounted("documents", "");
+    fixture.write("daemon.toml", format!("socket = 'sock'\nstop_within = '6s'\n{documents}").as_bytes());
+    fixture.start();
+    let mut file = std::fs::File::create(fixture.path("mnt-documents/open")).unwrap();
     file.write_all(b"written").unwrap();
-    ground.stop(Signal::TERM);
-    assert_eq!(std::fs::read_dir(ground.path("mnt-documents")).unwrap().count(), 0, "it is still mounted");
-    assert_eq!(std::fs::read(ground.path("documents/open")).unwrap(), b"written");
+    fixture.stop(Signal::TERM);
+    assert_eq!(std::fs::read_dir(fixture.path("mnt-documents")).unwrap().count(), 0, "it is still mounted");
+    assert_eq!(std::fs::read(fixture.path("documents/open")).unwrap(), b"written");
     drop(file);
     // The next run takes over what was left.
-    ground.start();
-    ground.until_protected("documents", "documents", 1);
-    ground.stop(Signal::TERM);
+    fixture.start();
+    fixture.until_protected("documents", "documents", 1);
+    fixture.stop(Signal::TERM);
 }
 
 #[test]
 fn one_source_that_fails_keeps_no_other_from_its_work() {
-    let mut ground = Ground::new();
-    let photos = ground.watched("photos", "");
+    let mut fixture = Fixture::new();
+    let photos = fixture.watched("photos", "");
     let missing = "[[source]]\nname = 'missing'\nwatch = 'not there'\npolicy = 'policy.toml'\n";
     let away = "[[source]]\nname = 'away'\nwatch = 'away'\nchangelog = 'redis://127.0.0.1:1'\n";
-    std::fs::create_dir(ground.path("away")).unwrap();
-    ground.configure(&format!("{missing}{photos}{away}"));
-    ground.start();
-    ground.until_protected("photos", "photos", 4);
-    let source = ground.source("missing");
+    std::fs::create_dir(fixture.path("away")).unwrap();
+    fixture.configure(&format!("{missing}{photos}{away}"));
+    fixture.start();
+    fixture.until_protected("photos", "photos", 4);
+    let source = fixture.source("missing");
     assert_eq!(source["state"], "failed", "{source:#}");
     let why = source["reason"].as_str().unwrap();
     assert!(why.contains("not there") && why.contains("No such file"), "{why}");
     assert!(source["retry_at"].is_i64());
-    let source = ground.until("away", "it has failed", |source| source["state"] == "failed");
+    let source = fixture.until("away", "it has failed", |source| source["state"] == "failed");
     assert!(source["reason"].as_str().unwrap().contains("changelog"), "{source:#}");
-    let output = ground.run(&["daemon", "status"]);
+    let output = fixture.run(&["daemon", "status"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("missing: failed") && text.contains("photos: running"), "{text}");
-    assert!(ground.refused(&["daemon", "scrub", "missing"]).contains("not there"));
-    assert!(ground.refused(&["daemon", "scrub", "nobody"]).contains("photos"));
+    assert!(fixture.refused(&["daemon", "scrub", "missing"]).contains("not there"));
+    assert!(fixture.refused(&["daemon", "scrub", "nobody"]).contains("photos"));
     // It is tried again by itself.
-    ground.write("not there/file", b"there");
-    ground.until("missing", "it recovers", |source| {
+    fixture.write("not there/file", b"there");
+    fixture.until("missing", "it recovers", |source| {
         source["state"] == "running" && source["files"]["known"] == 1
     });
     // And a repository that vanishes under a source is a failure with a name.
-    std::fs::rename(ground.path("not there"), ground.path("gone again")).unwrap();
-    let source = ground.until("missing", "it fails again", |source| source["state"] == "failed");
+    std::fs::rename(fixture.path("not there"), fixture.path("gone again")).unwrap();
+    let source = fixture.until("missing", "it fails again", |source| source["state"] == "failed");
     assert!(source["reason"].as_str().unwrap().contains("not there"), "{source:#}");
-    ground.write("photos/more", b"more");
-    ground.until_protected("photos", "photos", 5);
-    ground.stop(Signal::TERM);
+    fixture.write("photos/more", b"more");
+    fixture.until_protected("photos", "photos", 5);
+    fixture.stop(Signal::TERM);
 }
 
 /// Permissions of the socket were all that kept other users out: where they were changed, everybody could stop the daemon.
 #[test]
 fn other_users_at_the_socket_are_refused() {
     use std::os::unix::fs::PermissionsExt;
-    let mut ground = Ground::new();
-    let photos = ground.watched("photos", "");
-    ground.configure(&photos);
-    ground.start();
+    let mut fixture = Fixture::new();
+    let photos = fixture.watched("photos", "");
+    fixture.configure(&photos);
+    fixture.start();
     for (path, mode) in [("", 0o755), ("sock", 0o666)] {
-        std::fs::set_permissions(ground.path(path), std::fs::Permissions::from_mode(mode)).unwrap();
+        std::fs::set_permissions(fixture.path(path), std::fs::Permissions::from_mode(mode)).unwrap();
     }
     for request in ["status", "stop"] {
         let mut command = std::process::Command::new("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
         command.arg(env!("CARGO_BIN_EXE_gabion")).args(["daemon", request]);
-        let output = command.env("GABION_SOCKET", ground.path("sock")).output().unwrap();
+        let output = command.env("GABION_SOCKET", fixture.path("sock")).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(2) && error.contains("user 65534"), "{request}: {output:?}");
     }
-    ground.until_protected("photos", "photos", 4);
-    ground.stop(Signal::TERM);
+    fixture.until_protected("photos", "photos", 4);
+    fixture.stop(Signal::TERM);
 }
 
 /// A daemon of root keeps the capabilities that its work needs, in all of its threads, and still protects what only its owner may read.
@@ -140,16 +140,16 @@ fn a_daemon_of_root_gives_up_privileges_that_it_does_not_need() {
         gabion_testkit::skip!("a_daemon_of_root_gives_up_privileges: we are not root");
         return;
     }
-    let mut ground = Ground::new();
-    let photos = ground.watched("photos", "");
+    let mut fixture = Fixture::new();
+    let photos = fixture.watched("photos", "");
     for (file, mode) in [("photos/a", 0o600), ("photos/sub", 0o700)] {
-        std::fs::set_permissions(ground.path(file), std::fs::Permissions::from_mode(mode)).unwrap();
-        chown(ground.path(file), Some(65534), Some(65534)).unwrap();
+        std::fs::set_permissions(fixture.path(file), std::fs::Permissions::from_mode(mode)).unwrap();
+        chown(fixture.path(file), Some(65534), Some(65534)).unwrap();
     }
-    ground.configure(&photos);
-    ground.start();
-    ground.until_protected("photos", "photos", 4);
-    let process = ground.daemon.as_ref().unwrap().id();
+    fixture.configure(&photos);
+    fixture.start();
+    fixture.until_protected("photos", "photos", 4);
+    let process = fixture.daemon.as_ref().unwrap().id();
     // net_admin, sys_module, sys_rawio, sys_ptrace, sys_boot, sys_time, mac_admin, bpf.
     let refused = [12, 16, 17, 19, 22, 25, 33, 39].iter().fold(0_u64, |all, number| all | 1 << number);
     let mut threads = 0;
@@ -167,17 +167,17 @@ fn a_daemon_of_root_gives_up_privileges_that_it_does_not_need() {
         threads += 1;
     }
     assert!(threads > 1, "the threads of a source must be among them: {threads}");
-    ground.stop(Signal::TERM);
+    fixture.stop(Signal::TERM);
 }
 
 #[test]
-fn strangers_at_the_socket_hurt_nobody() {
-    let mut ground = Ground::new();
-    let photos = ground.watched("photos", "");
-    ground.configure(&photos);
-    ground.start();
+fn malformed_input_at_the_socket_is_harmless() {
+    let mut fixture = Fixture::new();
+    let photos = fixture.watched("photos", "");
+    fixture.configure(&photos);
+    fixture.start();
     use std::os::unix::fs::PermissionsExt;
-    let mode = std::fs::metadata(ground.path("sock")).unwrap().permissions().mode();
+    let mode = std::fs::metadata(fixture.path("sock")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let soon = PATIENCE;
     for bytes in [
@@ -190,42 +190,42 @@ fn strangers_at_the_socket_hurt_nobody() {
         b"{\"version\":1,\"request\":\"approve\",\"source\":\"photos\",\"digest\":\"../x\"}\n",
         b"{\"version\":1,\"request\":\"scrub\",\"source\":\"photos\",\"percent\":0}\n",
     ] {
-        let answer = ground.send(bytes, soon);
+        let answer = fixture.send(bytes, soon);
         let lines: Vec<Value> = answer.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert!(!lines.is_empty() && lines.iter().all(|line| line["error"].is_string()), "{answer}");
     }
     // A line without an end, and one that is too deep.
-    let long = ground.send(&vec![b'['; 5_000_000], soon);
+    let long = fixture.send(&vec![b'['; 5_000_000], soon);
     assert!(long.contains("at most"), "{long}");
     let mut deep = b"{\"version\":1,\"request\":\"status\",\"source\":".to_vec();
     deep.extend(vec![b'['; 10_000]);
     deep.push(b'\n');
-    assert!(ground.send(&deep, soon).contains("error"));
+    assert!(fixture.send(&deep, soon).contains("error"));
     // Chance, and half of what would be a request.
-    let mut seed = Seed(0xbad);
+    let mut seed = TestRng(0xbad);
     let whole = b"{\"version\":1,\"request\":\"status\"}\n";
     for _ in 0..150 {
         let size = seed.below(600) as usize;
         let mut bytes = seed.bytes(size);
         bytes.extend(&whole[..(seed.next() as usize) % whole.len()]);
-        ground.send(&bytes, soon);
+        fixture.send(&bytes, soon);
     }
     // More connections than there may be, all silent.
     let silent: Vec<_> =
-        (0..80).map(|_| std::os::unix::net::UnixStream::connect(ground.path("sock")).unwrap()).collect();
+        (0..80).map(|_| std::os::unix::net::UnixStream::connect(fixture.path("sock")).unwrap()).collect();
     drop(silent);
     let began = gabion_vault::world::Stopwatch::start();
     loop {
-        let answer = ground.ask(json!({ "request": "status" }));
+        let answer = fixture.ask(json!({ "request": "status" }));
         if answer["result"]["sources"][0]["state"] == "running" {
             break;
         }
         assert!(began.elapsed() < PATIENCE, "{answer}");
         std::thread::sleep(Duration::from_millis(200));
     }
-    ground.write("photos/after", b"after all that");
-    ground.until_protected("photos", "photos", 5);
-    ground.stop(Signal::TERM);
+    fixture.write("photos/after", b"after all that");
+    fixture.until_protected("photos", "photos", 5);
+    fixture.stop(Signal::TERM);
 }
 
 struct Redis {
@@ -233,12 +233,12 @@ struct Redis {
 }
 
 impl Redis {
-    fn start(ground: &Ground, port: u16) -> Redis {
-        std::fs::create_dir_all(ground.path("redis")).unwrap();
+    fn start(fixture: &Fixture, port: u16) -> Redis {
+        std::fs::create_dir_all(fixture.path("redis")).unwrap();
         let child = std::process::Command::new("redis-server")
             .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "yes"])
             .args(["--appendfsync", "always", "--dir"])
-            .arg(ground.path("redis"))
+            .arg(fixture.path("redis"))
             .stdout(std::process::Stdio::null())
             .spawn()
             .expect("this test needs the program redis-server (Debian: apt install redis-server)");
@@ -259,22 +259,22 @@ impl Drop for Redis {
 
 #[test]
 fn a_changelog_that_goes_away_is_named_and_found_again() {
-    let mut ground = Ground::new();
+    let mut fixture = Fixture::new();
     let port = gabion_testkit::port();
-    let redis = Redis::start(&ground, port);
-    let photos = ground.watched("photos", &format!("changelog = 'redis://127.0.0.1:{port}'"));
-    let music = ground.watched("music", "");
-    ground.configure(&format!("{photos}{music}"));
-    ground.start();
-    ground.until_protected("photos", "photos", 4);
+    let redis = Redis::start(&fixture, port);
+    let photos = fixture.watched("photos", &format!("changelog = 'redis://127.0.0.1:{port}'"));
+    let music = fixture.watched("music", "");
+    fixture.configure(&format!("{photos}{music}"));
+    fixture.start();
+    fixture.until_protected("photos", "photos", 4);
     drop(redis);
-    ground.write("photos/meanwhile", b"meanwhile");
-    let source = ground.until("photos", "it is named", |source| source["state"] == "failed");
+    fixture.write("photos/meanwhile", b"meanwhile");
+    let source = fixture.until("photos", "it is named", |source| source["state"] == "failed");
     assert!(source["reason"].as_str().unwrap().contains("changelog"), "{source:#}");
-    ground.write("music/meanwhile", b"meanwhile");
-    ground.until_protected("music", "music", 5);
-    let _redis = Redis::start(&ground, port);
-    ground.until_protected("photos", "photos", 5);
-    ground.until("photos", "it recovers", |source| source["state"] == "running");
-    ground.stop(Signal::TERM);
+    fixture.write("music/meanwhile", b"meanwhile");
+    fixture.until_protected("music", "music", 5);
+    let _redis = Redis::start(&fixture, port);
+    fixture.until_protected("photos", "photos", 5);
+    fixture.until("photos", "it recovers", |source| source["state"] == "running");
+    fixture.stop(Signal::TERM);
 }

@@ -1,16 +1,16 @@
-//! A watched directory and a mounted pool: written, rotten, degraded, rebuilt.
+//! A daemon with a watched directory and a mounted pool: writes, corruption, lost targets, rebuilds.
 
 use super::disks::Disks;
-use super::ground::{Ground, can_mount, files_below, rot};
-use super::seed::Seed;
+use super::fixture::{Fixture, can_mount, files_below, rot};
+use super::test_rng::TestRng;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Writes files through the mount.
-fn fill(ground: &Ground) -> BTreeMap<String, Vec<u8>> {
-    let mut seed = Seed(77);
+fn fill(fixture: &Fixture) -> BTreeMap<String, Vec<u8>> {
+    let mut seed = TestRng(77);
     let sizes = [5, 4096, 50_000, 12_288, 200_001, 30_000];
     let files: BTreeMap<String, Vec<u8>> = sizes
         .iter()
@@ -18,31 +18,34 @@ fn fill(ground: &Ground) -> BTreeMap<String, Vec<u8>> {
         .map(|(number, &size)| (format!("file {number}"), seed.bytes(size)))
         .collect();
     for (name, bytes) in &files {
-        std::fs::write(ground.path("mnt").join(name), bytes).unwrap();
+        std::fs::write(fixture.path("mnt").join(name), bytes).unwrap();
     }
     files
 }
 
-fn assert_right(ground: &Ground, files: &BTreeMap<String, Vec<u8>>) {
+fn assert_right(fixture: &Fixture, files: &BTreeMap<String, Vec<u8>>) {
     for (name, bytes) in files {
-        assert!(std::fs::read(ground.path("mnt").join(name)).unwrap() == *bytes, "{name} is not what it was");
+        assert!(
+            std::fs::read(fixture.path("mnt").join(name)).unwrap() == *bytes,
+            "{name} is not what it was"
+        );
     }
 }
 
 /// The directory of a target and its name in the pool; not the one with the vault.
-fn target(ground: &Ground, number: usize) -> (String, String) {
+fn target(fixture: &Fixture, number: usize) -> (String, String) {
     let status: Value =
-        serde_json::from_slice(&ground.run(&["pool", "status", "tank", "--json"]).stdout).unwrap();
+        serde_json::from_slice(&fixture.run(&["pool", "status", "tank", "--json"]).stdout).unwrap();
     let name = status["status"]["targets"][number - 1]["name"].as_str().unwrap().to_owned();
     (format!("t{number}"), name)
 }
 
-fn pull(ground: &Ground, directory: &str) {
-    std::fs::rename(ground.path(directory), ground.path(&format!("{directory}.away"))).unwrap();
+fn pull(fixture: &Fixture, directory: &str) {
+    std::fs::rename(fixture.path(directory), fixture.path(&format!("{directory}.away"))).unwrap();
 }
 
-fn put_back(ground: &Ground, directory: &str) {
-    std::fs::rename(ground.path(&format!("{directory}.away")), ground.path(directory)).unwrap();
+fn put_back(fixture: &Fixture, directory: &str) {
+    std::fs::rename(fixture.path(&format!("{directory}.away")), fixture.path(directory)).unwrap();
 }
 
 fn state_of(source: &Value, name: &str) -> String {
@@ -52,27 +55,27 @@ fn state_of(source: &Value, name: &str) -> String {
 }
 
 #[test]
-fn mounted_rot_is_found_and_mended_and_a_lost_target_rebuilt() {
+fn mounted_corruption_is_repaired_and_a_lost_target_rebuilt() {
     if !can_mount("rot_and_loss") {
         return;
     }
-    let mut ground = Ground::new();
+    let mut fixture = Fixture::new();
     let scrub = "scrub = { every = '2s', repair = true }";
-    let photos = ground.watched("photos", scrub);
-    let tank = ground.pool(&format!("{scrub}\nrebuild = {{ after = '2s', look = '1s' }}"));
-    ground.configure(&format!("{photos}{tank}"));
-    ground.start();
-    let files = fill(&ground);
-    ground.until_protected("photos", "photos", 4);
-    ground.until_protected("tank", "tank", 6);
+    let photos = fixture.watched("photos", scrub);
+    let tank = fixture.pool(&format!("{scrub}\nrebuild = {{ after = '2s', look = '1s' }}"));
+    fixture.configure(&format!("{photos}{tank}"));
+    fixture.start();
+    let files = fill(&fixture);
+    fixture.until_protected("photos", "photos", 4);
+    fixture.until_protected("tank", "tank", 6);
     // Rot in redundancy, and in an object of the pool: nobody hears of either.
-    let redundancy = files_below(&ground.path("photos/.gabion/redundancy"));
+    let redundancy = files_below(&fixture.path("photos/.gabion/redundancy"));
     let largest = |list: &[std::path::PathBuf]| {
         list.iter().max_by_key(|path| std::fs::metadata(path).unwrap().len()).unwrap().clone()
     };
     // Which targets have something is chance.
     let objects: Vec<_> =
-        (1..=8).flat_map(|number| files_below(&ground.path(&format!("t{number}/objects")))).collect();
+        (1..=8).flat_map(|number| files_below(&fixture.path(&format!("t{number}/objects")))).collect();
     let victims = [largest(&redundancy), largest(&objects)];
     let before: Vec<Vec<u8>> = victims.iter().map(|path| std::fs::read(path).unwrap()).collect();
     for victim in &victims {
@@ -80,74 +83,75 @@ fn mounted_rot_is_found_and_mended_and_a_lost_target_rebuilt() {
     }
     for (name, victim) in ["photos", "tank"].iter().zip(victims.iter().zip(&before)) {
         let mended = |_: &Value| std::fs::read(victim.0).unwrap() == *victim.1;
-        ground.until(name, "rot is mended", mended);
-        ground.until(name, "nothing is damaged", |source| source["files"]["damaged"] == 0);
+        fixture.until(name, "rot is mended", mended);
+        fixture.until(name, "nothing is damaged", |source| source["files"]["damaged"] == 0);
     }
     // A target is pulled out: named, then given up, then made anew elsewhere.
-    let (directory, name) = target(&ground, 5);
-    pull(&ground, &directory);
-    ground.until("tank", "it is named", |source| {
+    let (directory, name) = target(&fixture, 5);
+    pull(&fixture, &directory);
+    fixture.until("tank", "it is named", |source| {
         source["pool"]["notice"]["gone"].as_array().is_some_and(|gone| gone.iter().any(|it| *it == name))
             || state_of(source, &name) != "present"
     });
-    let source = ground.until("tank", "it is rebuilt", |source| state_of(source, &name) == "replaced");
+    let source = fixture.until("tank", "it is rebuilt", |source| state_of(source, &name) == "replaced");
     assert_eq!(source["last"]["rebuild"]["outcome"], "fine", "{source:#}");
-    assert_right(&ground, &files);
+    assert_right(&fixture, &files);
     // It comes back, is verified and in service again.
-    put_back(&ground, &directory);
-    ground.until("tank", "it is back", |source| state_of(source, &name) == "present");
-    ground.until("tank", "nothing is asked", |source| source["pool"]["verify"].is_null());
-    assert_right(&ground, &files);
-    ground.stop(Signal::TERM);
-    assert_eq!(std::fs::read_dir(ground.path("mnt")).unwrap().count(), 0, "it is still mounted");
+    put_back(&fixture, &directory);
+    fixture.until("tank", "it is back", |source| state_of(source, &name) == "present");
+    fixture.until("tank", "nothing is asked", |source| source["pool"]["verify"].is_null());
+    assert_right(&fixture, &files);
+    fixture.stop(Signal::TERM);
+    assert_eq!(std::fs::read_dir(fixture.path("mnt")).unwrap().count(), 0, "it is still mounted");
     assert!(
-        !ground.path("photos/.gabion/daemon").exists() && !ground.path("photos/.gabion/mounted").exists()
+        !fixture.path("photos/.gabion/daemon").exists() && !fixture.path("photos/.gabion/mounted").exists()
     );
-    ground.expect(0, &["scrub", "tank"]);
-    ground.expect(0, &["scrub", "photos"]);
+    fixture.expect(0, &["scrub", "tank"]);
+    fixture.expect(0, &["scrub", "photos"]);
 }
 
 #[test]
-fn mounted_mass_failure_waits_for_a_person() {
+fn mounted_mass_failure_waits_for_confirmation() {
     if !can_mount("mass_failure") {
         return;
     }
-    let mut ground = Ground::new();
-    let tank = ground.pool("rebuild = { after = '1s', look = '1s' }");
-    ground.configure(&tank);
-    ground.start();
-    let files = fill(&ground);
-    ground.until_protected("tank", "tank", 6);
-    let gone: Vec<(String, String)> = [4, 6, 8].map(|number| target(&ground, number)).into();
-    gone.iter().for_each(|(directory, _)| pull(&ground, directory));
-    let source = ground.until("tank", "it asks", |source| {
+    let mut fixture = Fixture::new();
+    let tank = fixture.pool("rebuild = { after = '1s', look = '1s' }");
+    fixture.configure(&tank);
+    fixture.start();
+    let files = fill(&fixture);
+    fixture.until_protected("tank", "tank", 6);
+    let gone: Vec<(String, String)> = [4, 6, 8].map(|number| target(&fixture, number)).into();
+    gone.iter().for_each(|(directory, _)| pull(&fixture, directory));
+    let source = fixture.until("tank", "it asks", |source| {
         source["pool"]["ask"]["gone"].as_array().is_some_and(|gone| gone.len() == 3)
     });
     assert!(source["last"]["rebuild"].is_null(), "nothing is rebuilt: {source:#}");
     // What that means for files is known by name.
-    let source_with_files = ground.until("tank", "files are named", |source| {
+    let source_with_files = fixture.until("tank", "files are named", |source| {
         source["pool"]["files"]["named"].as_array().is_some_and(|named| !named.is_empty())
     });
     let named = &source_with_files["pool"]["files"]["named"][0];
     assert!(files.contains_key(named["path"].as_str().unwrap()), "{named}");
     let asked = source["pool"]["ask"]["agreement"].as_str().unwrap().to_owned();
-    let text = String::from_utf8(ground.run(&["daemon", "status"]).stdout).unwrap();
-    assert!(text.contains("ASKS") && text.contains(&asked) && text.contains(&gone[0].1), "{text}");
+    let text = String::from_utf8(fixture.run(&["daemon", "status"]).stdout).unwrap();
+    assert!(text.contains("CONFIRM") && text.contains(&asked) && text.contains(&gone[0].1), "{text}");
     // Others than those that were shown are not agreed to.
-    let wrong = ground.refused(&["daemon", "rebuild", "tank", "--agree", "0123456789ab"]);
+    let wrong = fixture.refused(&["daemon", "rebuild", "tank", "--agree", "0123456789ab"]);
     assert!(wrong.contains(&asked), "{wrong}");
-    let done = ground.run(&["daemon", "rebuild", "tank", "--agree", &asked, "--json"]);
+    let done = fixture.run(&["daemon", "rebuild", "tank", "--agree", &asked, "--json"]);
     assert!(matches!(done.status.code(), Some(0 | 1 | 3)), "{done:?}");
-    let source = ground.until("tank", "nothing is asked", |source| {
+    let source = fixture.until("tank", "nothing is asked", |source| {
         source["pool"]["ask"].is_null()
             && gone.iter().all(|it| ["replaced", "given up"].contains(&&*state_of(source, &it.1)))
     });
     assert!(source["last"]["rebuild"].is_object(), "{source:#}");
     // Whoever was not lost is what it was; who was comes back with its targets.
-    gone.iter().for_each(|(directory, _)| put_back(&ground, directory));
-    ground.until("tank", "all are back", |source| gone.iter().all(|it| state_of(source, &it.1) == "present"));
-    assert_right(&ground, &files);
-    ground.stop(Signal::INT);
+    gone.iter().for_each(|(directory, _)| put_back(&fixture, directory));
+    fixture
+        .until("tank", "all are back", |source| gone.iter().all(|it| state_of(source, &it.1) == "present"));
+    assert_right(&fixture, &files);
+    fixture.stop(Signal::INT);
 }
 
 /// Disks with file systems of their own. One is taken from under the pool while programs write.
@@ -156,28 +160,28 @@ fn mounted_a_disk_is_pulled_under_load_and_comes_back_stale() {
     if !can_mount("a_disk_is_pulled_under_load") {
         return;
     }
-    let mut ground = Ground::new();
-    let Some(disks) = Disks::make(&ground, 8) else { return };
-    let tank = ground.pool("rebuild = { after = '2s', look = '1s' }");
-    ground.configure(&tank);
-    ground.start();
-    let mut files = fill(&ground);
-    ground.until_protected("tank", "tank", 6);
-    let (directory, name) = target(&ground, 5);
+    let mut fixture = Fixture::new();
+    let Some(disks) = Disks::make(&fixture, 8) else { return };
+    let tank = fixture.pool("rebuild = { after = '2s', look = '1s' }");
+    fixture.configure(&tank);
+    fixture.start();
+    let mut files = fill(&fixture);
+    fixture.until_protected("tank", "tank", 6);
+    let (directory, name) = target(&fixture, 5);
     // Writes and reads go on all the time; what they left is compared at the end.
     let (stop, noticed, rounds) = (AtomicBool::new(false), AtomicBool::new(false), AtomicUsize::new(0));
     let source = std::thread::scope(|scope| {
-        let (ground, stop, files, noticed, rounds) = (&ground, &stop, &mut files, &noticed, &rounds);
+        let (fixture, stop, files, noticed, rounds) = (&fixture, &stop, &mut files, &noticed, &rounds);
         let load = scope.spawn(move || {
-            let mut seed = Seed(5);
+            let mut seed = TestRng(5);
             let (mut round, mut after) = (0, 0);
             // All of them once more when the disk is made good: what was on it only, and not protected yet, went with it.
             while after < 5 {
                 let name = format!("load {}", round % 5);
                 let bytes = seed.bytes(20_000 + 777 * (round % 9));
                 let known = noticed.load(Ordering::SeqCst);
-                std::fs::write(ground.path("mnt").join(&name), &bytes).unwrap();
-                match std::fs::read(ground.path("mnt").join(&name)) {
+                std::fs::write(fixture.path("mnt").join(&name), &bytes).unwrap();
+                match std::fs::read(fixture.path("mnt").join(&name)) {
                     Ok(found) => assert!(found == bytes, "{name} in round {round}"),
                     // Bytes that a disk took along are an error, never other bytes. Once the loss is known, files go elsewhere.
                     Err(error) if error.raw_os_error() == Some(5) => {
@@ -196,22 +200,26 @@ fn mounted_a_disk_is_pulled_under_load_and_comes_back_stale() {
             rounds.load(Ordering::Relaxed) >= 5 || load.is_finished()
         });
         disks.pull(5);
-        ground.until("tank", "the loss is known", |source| state_of(source, &name) != "present");
+        fixture.until("tank", "the loss is known", |source| state_of(source, &name) != "present");
         noticed.store(true, Ordering::SeqCst);
-        let source = ground.until("tank", "it is rebuilt", |source| state_of(source, &name) == "replaced");
+        let source = fixture.until("tank", "it is rebuilt", |source| state_of(source, &name) == "replaced");
         stop.store(true, Ordering::Relaxed);
         load.join().unwrap();
         source
     });
     assert_eq!(source["last"]["rebuild"]["outcome"], "fine", "{source:#}");
-    assert_eq!(std::fs::read_dir(ground.path(&directory)).unwrap().count(), 0, "nothing below a mount point");
-    assert_right(&ground, &files);
+    assert_eq!(
+        std::fs::read_dir(fixture.path(&directory)).unwrap().count(),
+        0,
+        "nothing below a mount point"
+    );
+    assert_right(&fixture, &files);
     disks.mount(5);
-    ground.until("tank", "it is back", |source| state_of(source, &name) == "present");
-    assert_right(&ground, &files);
-    ground.until_protected("tank", "tank", files.len() as u64);
-    ground.stop(Signal::TERM);
-    ground.expect(0, &["scrub", "tank"]);
+    fixture.until("tank", "it is back", |source| state_of(source, &name) == "present");
+    assert_right(&fixture, &files);
+    fixture.until_protected("tank", "tank", files.len() as u64);
+    fixture.stop(Signal::TERM);
+    fixture.expect(0, &["scrub", "tank"]);
 }
 
 /// The target with the vault is the one that goes: the source begins anew with another vault.
@@ -220,23 +228,23 @@ fn mounted_pool_survives_the_loss_of_its_vault() {
     if !can_mount("loss_of_vault") {
         return;
     }
-    let mut ground = Ground::new();
-    let tank = ground.pool("rebuild = { after = '1s', look = '1s' }");
-    ground.configure(&tank);
-    ground.start();
-    let files = fill(&ground);
-    ground.until_protected("tank", "tank", 6);
-    let source = ground.source("tank");
+    let mut fixture = Fixture::new();
+    let tank = fixture.pool("rebuild = { after = '1s', look = '1s' }");
+    fixture.configure(&tank);
+    fixture.start();
+    let files = fill(&fixture);
+    fixture.until_protected("tank", "tank", 6);
+    let source = fixture.source("tank");
     let repository = source["repository"].as_str().unwrap().to_owned();
     let directory =
         std::path::Path::new(&repository).parent().unwrap().file_name().unwrap().to_str().unwrap();
     let number: usize = directory[1..].parse().unwrap();
-    let (directory, name) = target(&ground, number);
-    pull(&ground, &directory);
-    let source = ground.until("tank", "it is rebuilt", |source| {
+    let (directory, name) = target(&fixture, number);
+    pull(&fixture, &directory);
+    let source = fixture.until("tank", "it is rebuilt", |source| {
         source["state"] == "running" && state_of(source, &name) == "replaced"
     });
     assert_ne!(source["repository"].as_str(), Some(repository.as_str()));
-    assert_right(&ground, &files);
-    ground.stop(Signal::TERM);
+    assert_right(&fixture, &files);
+    fixture.stop(Signal::TERM);
 }

@@ -1,29 +1,29 @@
-//! A tree, its reference copy, and the program.
+//! Fixture: a tree of files, a copy of it, and the program.
 
-use crate::seed::Seed;
+use crate::test_rng::TestRng;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-pub(crate) struct Playground {
+pub(crate) struct Fixture {
     dir: tempfile::TempDir,
 }
 
 /// Names repositories that are used whoever owns them.
 pub(crate) const TRUST: &str = "GABION_TRUST_REPOSITORY";
 
-impl Playground {
+impl Fixture {
     /// A tree of files of all sizes.
-    pub(crate) fn new() -> Playground {
-        let ground = Playground { dir: tempfile::tempdir().unwrap() };
-        std::fs::create_dir(ground.tree()).unwrap();
-        let mut seed = Seed(0x5eed);
+    pub(crate) fn new() -> Fixture {
+        let fixture = Fixture { dir: tempfile::tempdir().unwrap() };
+        std::fs::create_dir(fixture.tree()).unwrap();
+        let mut seed = TestRng(0x5eed);
         for (name, size) in
             [("a", 5_000_000), ("sub/b", 300_000), ("sub/c", 2000), ("sub/deep/d", 10), ("empty", 0)]
         {
-            ground.write(name, &seed.bytes(size));
+            fixture.write(name, &seed.bytes(size));
         }
-        ground
+        fixture
     }
 
     pub(crate) fn dir(&self) -> &Path {

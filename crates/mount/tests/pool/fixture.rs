@@ -1,8 +1,8 @@
-//! A pool to mount, and its vault.
+//! Fixture: a pool to mount, and its vault.
 
 use super::loops::Disks;
-pub(crate) use super::seed::Seed;
-use gabion_mount::{Guarded, Mounted, Options, Outage, Privileges, Recorder, mount};
+pub(crate) use super::seed::Seed as TestRng;
+use gabion_mount::{Mounted, Options, Outage, Privileges, Recorder, VerifiedReads, mount};
 use gabion_vault::changelog::Embedded;
 use gabion_vault::coder::Coders;
 use gabion_vault::policy::Policy;
@@ -43,7 +43,7 @@ pub(crate) const QUIET: RunContext<'static> =
 const POLICY: &str = "[guard]\nat_least = 1000000\n";
 
 /// Targets d1, d2, … of a pool, and a place to mount it at.
-pub(crate) struct Ground {
+pub(crate) struct Fixture {
     dir: tempfile::TempDir,
     count: usize,
 }
@@ -57,40 +57,40 @@ pub(crate) struct Mount {
     pool: Pool,
 }
 
-impl Ground {
+impl Fixture {
     /// Targets in memory.
-    pub(crate) fn new(count: usize, stripe: usize, redundancy: usize, block: u64) -> Ground {
+    pub(crate) fn new(count: usize, stripe: usize, redundancy: usize, block: u64) -> Fixture {
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let dir = tempfile::tempdir_in(parent).unwrap();
-        let ground = Ground { dir, count };
-        (1..=count).for_each(|number| std::fs::create_dir(ground.target(number)).unwrap());
-        ground.found(stripe, redundancy, block);
-        ground
+        let fixture = Fixture { dir, count };
+        (1..=count).for_each(|number| std::fs::create_dir(fixture.target(number)).unwrap());
+        fixture.found(stripe, redundancy, block);
+        fixture
     }
 
     /// Eight targets of a pool of 3+2, each a small disk of its own; none where that cannot be had here.
-    pub(crate) fn on_disks(test: &str) -> Option<(Ground, Disks)> {
+    pub(crate) fn on_disks(test: &str) -> Option<(Fixture, Disks)> {
         if !can_mount(test) {
             return None;
         }
-        let ground = Ground::bare(8);
-        let disks = match Disks::make(ground.root(), 8, "24M") {
+        let fixture = Fixture::bare(8);
+        let disks = match Disks::make(fixture.root(), 8, "24M") {
             Ok(disks) => disks,
             Err(why) => {
                 gabion_testkit::skip!("{test}: {why}");
                 return None;
             }
         };
-        ground.found(3, 2, 4096);
-        Some((ground, disks))
+        fixture.found(3, 2, 4096);
+        Some((fixture, disks))
     }
 
     /// Directories for targets; the pool is not made yet.
-    pub(crate) fn bare(count: usize) -> Ground {
-        let ground = Ground { dir: tempfile::tempdir().unwrap(), count };
-        (1..=count).for_each(|number| std::fs::create_dir(ground.target(number)).unwrap());
-        ground
+    pub(crate) fn bare(count: usize) -> Fixture {
+        let fixture = Fixture { dir: tempfile::tempdir().unwrap(), count };
+        (1..=count).for_each(|number| std::fs::create_dir(fixture.target(number)).unwrap());
+        fixture
     }
 
     /// Makes the pool of targets that are there.
@@ -198,7 +198,7 @@ impl Mount {
         let recorder = Arc::new(recorder);
         let degraded = Arc::new(AtomicU64::new(0));
         let theirs = Arc::clone(&degraded);
-        let guarded = Guarded {
+        let verified = VerifiedReads {
             storage: Box::new(pool.clone()),
             coders: Coders::new().unwrap(),
             names: Box::new(|_| Vec::new()),
@@ -208,7 +208,7 @@ impl Mount {
         };
         let (coders, theirs) = (Coders::new().unwrap(), Arc::clone(&recorder));
         let files =
-            gabion_mount::Pool::new(pool.clone(), coders, Clock::System, theirs, Some(guarded)).unwrap();
+            gabion_mount::Pool::new(pool.clone(), coders, Clock::System, theirs, Some(verified)).unwrap();
         let at = root.join("mnt");
         let privileges = Privileges { suid: true, dev: true, exec: true };
         let name = "tank".to_owned();
@@ -227,12 +227,12 @@ impl Mount {
         let is_written = |name: &[u8]| self.pool.stub(name).is_ok_and(|stub| stub.writing);
         let names = || fs::read_dir(&self.root).unwrap().map(|entry| entry.unwrap().file_name().into_vec());
         gabion_testkit::until("files are closed", || !names().any(|name| is_written(&name)));
-        self.recorder.settle();
+        self.recorder.flush();
     }
 
     /// Protects everything as a worker of the mount does.
-    pub(crate) fn protect(&self, ground: &Ground) -> protect::Report {
-        let mut vault = ground.vault();
+    pub(crate) fn protect(&self, fixture: &Fixture) -> protect::Report {
+        let mut vault = fixture.vault();
         vault.storage = Box::new(self.pool.clone());
         let _lock = vault.lock("test").unwrap();
         protect::protect(&vault, QUIET).unwrap()

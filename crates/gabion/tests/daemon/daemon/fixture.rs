@@ -1,7 +1,7 @@
-//! A directory with a configuration, and a daemon that runs in it.
+//! Fixture: a directory with a configuration, and a daemon running in it.
 
-use super::said::Said;
-use super::seed::Seed;
+use super::captured_output::CapturedOutput;
+use super::test_rng::TestRng;
 use gabion_vault::world::Stopwatch;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -24,20 +24,20 @@ pub(crate) fn can_mount(test: &str) -> bool {
     can
 }
 
-pub(crate) struct Ground {
+pub(crate) struct Fixture {
     dir: tempfile::TempDir,
     pub(crate) daemon: Option<Child>,
     mounts: Vec<PathBuf>,
-    pub(crate) said: Said,
+    pub(crate) captured: CapturedOutput,
 }
 
-impl Ground {
+impl Fixture {
     /// Files in these directories are protected as soon as they have changed.
-    pub(crate) fn new() -> Ground {
-        let (dir, said) = (tempfile::tempdir().unwrap(), Said::new());
-        let ground = Ground { dir, daemon: None, mounts: Vec::new(), said };
-        ground.write("policy.toml", b"[default]\ncode = \"4+2\"\nblock = \"4KiB\"\nquiet = \"0s\"\n");
-        ground
+    pub(crate) fn new() -> Fixture {
+        let (dir, captured) = (tempfile::tempdir().unwrap(), CapturedOutput::new());
+        let fixture = Fixture { dir, daemon: None, mounts: Vec::new(), captured };
+        fixture.write("policy.toml", b"[default]\ncode = \"4+2\"\nblock = \"4KiB\"\nquiet = \"0s\"\n");
+        fixture
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -57,7 +57,7 @@ impl Ground {
 
     /// A directory that is watched, with files in it.
     pub(crate) fn watched(&self, name: &str, more: &str) -> String {
-        let mut seed = Seed(11);
+        let mut seed = TestRng(11);
         for (file, size) in [("a", 300_000), ("sub/b", 70_000), ("sub/c", 2000), ("empty", 0)] {
             self.write(&format!("{name}/{file}"), &seed.bytes(size));
         }
@@ -101,14 +101,14 @@ impl Ground {
 
     pub(crate) fn start_with(&mut self, mut command: Command) {
         assert!(self.daemon.is_none(), "it runs");
-        let mut child = command.stdout(Stdio::piped()).stderr(self.said.here()).spawn().unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(self.captured.as_stdio()).spawn().unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap());
-        let mut said = String::new();
-        while !said.contains("ready: ") {
-            let got = output.read_line(&mut said).unwrap();
-            assert!(got > 0, "the daemon ended: {said}");
+        let mut captured = String::new();
+        while !captured.contains("ready: ") {
+            let got = output.read_line(&mut captured).unwrap();
+            assert!(got > 0, "the daemon ended: {captured}");
         }
-        eprint!("{said}");
+        eprint!("{captured}");
         // What it says later belongs to what a test that fails shows.
         std::thread::spawn(move || output.lines().map_while(Result::ok).for_each(|line| eprintln!("{line}")));
         self.daemon = Some(child);
@@ -227,7 +227,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for Fixture {
     fn drop(&mut self) {
         for mount in &self.mounts {
             let _ = Command::new("umount").arg("-l").arg(mount).stderr(Stdio::null()).status();

@@ -1,4 +1,4 @@
-//! A directory, the program in it, and the loop over the moments at which it is killed.
+//! Fixture: a directory, the program in it, and the loop over the kill points.
 
 use gabion_testkit::kill::{changes_of, killed_before, recorded, sample, was_killed};
 use std::collections::BTreeMap;
@@ -14,16 +14,16 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_gabion");
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
 #[derive(Clone)]
-pub(crate) struct Ground {
+pub(crate) struct Fixture {
     dir: Rc<tempfile::TempDir>,
 }
 
-impl Ground {
+impl Fixture {
     /// In memory where that is possible: these tests make many changes durable.
-    pub(crate) fn new() -> Ground {
+    pub(crate) fn new() -> Fixture {
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-        Ground { dir: Rc::new(tempfile::tempdir_in(parent).unwrap()) }
+        Fixture { dir: Rc::new(tempfile::tempdir_in(parent).unwrap()) }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

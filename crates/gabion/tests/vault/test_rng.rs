@@ -1,9 +1,9 @@
-//! Chance for tests.
+//! Reproducible random numbers for tests: xorshift64.
 
-/// Numbers that look like chance and can be repeated.
-pub(crate) struct Seed(pub(crate) u64);
+/// A generator with a fixed seed; with the seed 0 all numbers are 0.
+pub(crate) struct TestRng(pub(crate) u64);
 
-impl Seed {
+impl TestRng {
     pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -1,4 +1,4 @@
-//! What files shall get, for whoever sets a vault up.
+//! Options that set up a vault: policy or code, and changelog.
 
 use super::{LiveError, at};
 use gabion_engine::Code;
@@ -9,18 +9,18 @@ use gabion_vault::vault::{DEFAULT_CODE, Location, Vault, VaultError, parse_polic
 use gabion_vault::world::Clock;
 use std::path::{Path, PathBuf};
 
-/// What files shall get, and where changes are remembered.
+/// Policy or code of a vault, and its changelog.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// A file with rules.
+pub struct ProtectOptions {
+    /// Policy file.
     pub policy: Option<PathBuf>,
-    /// What all files get.
+    /// Code for all files, as `K+M`.
     pub code: Option<String>,
-    /// Where changes are remembered.
+    /// Changelog engine.
     pub changelog: Option<String>,
 }
 
-/// What is no directory cannot be protected, nor can a repository.
+/// Checks that a path is a directory and not part of a repository.
 ///
 /// # Errors
 /// [`LiveError`].
@@ -39,8 +39,8 @@ pub fn directory(path: &Path) -> Result<(), LiveError> {
     }
 }
 
-impl Wanted {
-    /// Opens the vault, or makes one, which leaves a pointer in its tree; `warn` is told if it cannot.
+impl ProtectOptions {
+    /// Opens or creates the vault. A new vault leaves a pointer in its tree; `warn` receives a message if that fails.
     ///
     /// # Errors
     /// See [`LiveError`].
@@ -52,7 +52,7 @@ impl Wanted {
     ) -> Result<Vault, LiveError> {
         let is_new = matches!(Vault::open(location, Clock::System), Err(VaultError::Unprotected { .. }));
         if is_new {
-            // A policy that cannot be used must not leave an empty vault behind.
+            // Checked first, so that an unusable policy leaves no empty vault behind.
             let code: Code = DEFAULT_CODE.parse().map_err(VaultError::from)?;
             let policy = match policy {
                 Some(text) => self.check_policy(text, &code)?,
@@ -61,10 +61,10 @@ impl Wanted {
             location.refuse_nested(&policy, Clock::System.now())?;
         }
         let vault = Vault::create(location, self.changelog.as_deref(), Clock::System)?;
-        // Once, not with every run.
+        // Only for a new vault, not in every run.
         if let (Err(error), true) = (vault.leave_pointer(), is_new) {
             warn(&format!(
-                "{}: cannot note there where its repository is: {error}. Later commands need --repository {}",
+                "{}: cannot write the pointer to its repository: {error}. Later commands need --repository {}",
                 Shown::path(&vault.root),
                 Shown::path(vault.repository.path())
             ));
@@ -72,7 +72,7 @@ impl Wanted {
         Ok(vault)
     }
 
-    /// Opens the vault, or makes one, and gives it the policy.
+    /// Opens or creates the vault, and sets its policy.
     ///
     /// # Errors
     /// See [`LiveError`].
@@ -85,10 +85,10 @@ impl Wanted {
         Ok(vault)
     }
 
-    /// The policy as text; nothing where nothing is wanted.
+    /// The policy as text, if one is set.
     ///
     /// # Errors
-    /// The file cannot be read, the code is none.
+    /// The file cannot be read, or the code is invalid.
     pub fn policy_text(&self) -> Result<Option<String>, LiveError> {
         if let Some(path) = &self.policy {
             return std::fs::File::open(path).and_then(read_text).map(Some).map_err(at(path));
@@ -98,7 +98,7 @@ impl Wanted {
         Ok(Some(format!("[default]\ncode = \"{}\"\n", usable(parsed)?)))
     }
 
-    /// Reads a policy; errors name the file.
+    /// Parses a policy; errors name the file.
     ///
     /// # Errors
     /// See [`LiveError`].

@@ -1,8 +1,9 @@
-//! How a number of the kernel's becomes a file of the source.
+//! Resolves inode numbers of the kernel to files of the source directory.
 
 use super::content::OpenFile;
 use super::{Answer, Shared};
 use crate::nodes::ROOT;
+use gabion_platform::sync;
 use gabion_vault::tree::open_beneath;
 use rustix::fs::{AtFlags, Mode, OFlags, StatVfs, Statx, StatxFlags, openat, statx};
 use rustix::io::Errno;
@@ -10,60 +11,60 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
-/// Directories that are kept open; beyond that all are closed and opened again as they are needed.
+/// Most directories kept open; when reached, all are closed and reopened on demand.
 const MAX_KEPT: usize = 4096;
 
-/// The directory that is shown.
+/// The mounted directory.
 #[derive(Debug)]
 pub(super) struct Source {
     root: Arc<OwnedFd>,
     device: (u32, u32),
     inode: u64,
     hidden: Vec<u8>,
-    /// Directories by number. An open one stays what it is, whatever it is called.
+    /// Open directories by number. A descriptor stays valid across renames.
     kept: Mutex<HashMap<u64, Arc<OwnedFd>>>,
 }
 
-/// A file that was reached: something to call the operating system with.
+/// A resolved file: a descriptor for system calls.
 #[derive(Debug)]
-pub(super) enum Reached {
-    /// By name; it is not open.
+pub(super) enum Resolved {
+    /// Found by name; an `O_PATH` descriptor.
     Named(OwnedFd),
-    /// It is kept open for as long as the kernel knows it, to no purpose but this.
+    /// A pinned file or the root.
     Kept(Arc<OwnedFd>),
-    /// It may have no name any more.
+    /// Opened by a program; it may have no name any more.
     Open(Arc<OpenFile>),
 }
 
-impl AsFd for Reached {
+impl AsFd for Resolved {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Reached::Named(fd) => fd.as_fd(),
-            Reached::Kept(fd) => fd.as_fd(),
-            Reached::Open(open) => open.file.as_fd(),
+            Resolved::Named(fd) => fd.as_fd(),
+            Resolved::Kept(fd) => fd.as_fd(),
+            Resolved::Open(open) => open.file.as_fd(),
         }
     }
 }
 
-impl Reached {
-    /// A path to this very file, for calls that take no descriptor, or none that is not open.
-    pub(super) fn magic(&self) -> String {
-        magic(self.as_fd())
+impl Resolved {
+    /// `/proc/self/fd` path, for system calls that take no `O_PATH` descriptor.
+    pub(super) fn proc_path(&self) -> String {
+        proc_path(self.as_fd())
     }
 }
 
-pub(super) fn magic(fd: BorrowedFd<'_>) -> String {
+pub(super) fn proc_path(fd: BorrowedFd<'_>) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// What the operating system says of an open file.
+/// `statx` of a descriptor.
 pub(super) fn stat_of(fd: impl AsFd) -> Answer<Statx> {
     Ok(statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::BTIME)?)
 }
 
-/// What it says of a name.
+/// `statx` of a name, without following a symbolic link.
 pub(super) fn stat_at(directory: impl AsFd, name: &[u8]) -> Answer<Statx> {
     Ok(statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS | StatxFlags::BTIME)?)
 }
@@ -82,13 +83,13 @@ impl Source {
         })
     }
 
-    /// The number of a file: that of its inode, as long as that is unique.
+    /// Inode number for the kernel: the source's own, if it is unique.
     pub(super) fn number(&self, stat: &Statx) -> u64 {
         let device = (stat.stx_dev_major, stat.stx_dev_minor);
         match stat.stx_ino {
             inode if device == self.device && inode == self.inode => ROOT,
             inode if device == self.device && inode > ROOT && inode >> 63 == 0 => inode,
-            // Another file system is mounted within.
+            // On another file system that is mounted in the source: mixed with its device number.
             inode => {
                 let device = u64::from(device.0) << 20 ^ u64::from(device.1);
                 1 << 63 | (inode ^ device.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 1
@@ -96,7 +97,7 @@ impl Source {
         }
     }
 
-    /// Whether nobody is to see a name.
+    /// True for the name that the mount hides (the repository).
     pub(super) fn is_hidden(&self, parent: u64, name: &[u8]) -> bool {
         parent == ROOT && name == self.hidden
     }
@@ -106,7 +107,7 @@ impl Source {
     }
 
     pub(super) fn forget(&self, number: u64) {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        sync::lock(&self.kept).remove(&number);
     }
 }
 
@@ -115,13 +116,13 @@ fn stale<T>() -> Answer<T> {
 }
 
 impl Shared {
-    /// A directory, open for calls that take one.
+    /// A directory as an `O_PATH` descriptor.
     pub(super) fn directory(&self, number: u64) -> Answer<Arc<OwnedFd>> {
         let source = &self.source;
         if number == ROOT {
             return Ok(Arc::clone(&source.root));
         }
-        if let Some(kept) = source.kept.lock().unwrap_or_else(PoisonError::into_inner).get(&number) {
+        if let Some(kept) = sync::lock(&source.kept).get(&number) {
             return Ok(Arc::clone(kept));
         }
         let Some(path) = self.nodes.path(number) else { return stale() };
@@ -131,7 +132,7 @@ impl Shared {
             return stale();
         }
         let opened = Arc::new(opened);
-        let mut kept = source.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = sync::lock(&source.kept);
         if kept.len() >= MAX_KEPT {
             kept.clear();
         }
@@ -139,30 +140,30 @@ impl Shared {
         Ok(opened)
     }
 
-    /// A file of any kind.
-    pub(super) fn reach(&self, number: u64) -> Answer<Reached> {
+    /// A file of any kind, by any of its names, an open handle or a pin.
+    pub(super) fn resolve(&self, number: u64) -> Answer<Resolved> {
         if number == ROOT {
-            return Ok(Reached::Kept(self.directory(ROOT)?));
+            return Ok(Resolved::Kept(self.directory(ROOT)?));
         }
-        // Any of its names may have been taken from it in the source.
+        // Each name may have been given to another file in the source.
         for (parent, name) in self.nodes.names(number) {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             match openat(&*self.directory(parent)?, &*name, flags, Mode::empty()) {
                 Ok(file) if self.source.number(&stat_of(&file)?) == number => {
-                    return Ok(Reached::Named(file));
+                    return Ok(Resolved::Named(file));
                 }
                 Ok(_) | Err(Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        // Or it was removed after someone found it.
+        // It was removed after the lookup.
         match self.files.find(|open| open.number == number) {
-            Some(open) => Ok(Reached::Open(open)),
-            None => self.nodes.held(number).map_or_else(stale, |held| Ok(Reached::Kept(held))),
+            Some(open) => Ok(Resolved::Open(open)),
+            None => self.nodes.pinned(number).map_or_else(stale, |held| Ok(Resolved::Kept(held))),
         }
     }
 
-    /// What the source says of a file.
+    /// `statx` of a file.
     pub(super) fn stat(&self, number: u64, handle: Option<u64>) -> Answer<Statx> {
         if let Some(open) = handle.and_then(|handle| self.files.get(handle).ok()) {
             return stat_of(&open.file);
@@ -174,6 +175,6 @@ impl Shared {
         {
             return Ok(stat);
         }
-        stat_of(self.reach(number)?)
+        stat_of(self.resolve(number)?)
     }
 }

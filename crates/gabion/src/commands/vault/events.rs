@@ -1,28 +1,28 @@
-//! What a watch says: lines for people and a line that shows how it is, or JSON.
+//! Events of `watch`, `mount` and `daemon run`: as lines of text with a status line, or as JSON.
 
-use crate::commands::vault::protect::{failure, held_as_json, reason};
-use crate::commands::vault::scrub::damage_as_json;
+use crate::commands::vault::protect::reason;
 use crate::commands::vault::{FIRST, ago, bytes, count, files, ranges};
+use gabion::report::{Event, LiveStatus};
 use gabion_platform::shown::Shown;
 use gabion_vault::monitor::{Notice, Scan, Status};
 use gabion_vault::worker::Done;
-use gabion_vault::world::{Nanos, SECOND};
+use gabion_vault::world::Nanos;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::io::{IsTerminal, stderr};
 
-/// Says what happens.
-pub(in crate::commands) struct Talker {
+/// Prints events.
+pub(in crate::commands) struct EventPrinter {
     json: bool,
     quiet: bool,
-    /// Which one of many it is about.
+    /// Name of the source, in a daemon.
     name: Option<String>,
-    /// The line that shows how it is, where someone can see it.
+    /// Status line, if standard error is a terminal.
     line: Option<ProgressBar>,
 }
 
-impl Talker {
-    pub(in crate::commands) fn new(json: bool, quiet: bool) -> Talker {
+impl EventPrinter {
+    pub(in crate::commands) fn new(json: bool, quiet: bool) -> EventPrinter {
         let visible = !json && !quiet && stderr().is_terminal();
         let line = visible.then(|| {
             let line = ProgressBar::new_spinner();
@@ -30,34 +30,35 @@ impl Talker {
             let style = ProgressStyle::with_template("{spinner} {wide_msg}");
             line.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
         });
-        Talker { json, quiet, name: None, line }
+        EventPrinter { json, quiet, name: None, line }
     }
 
-    /// For one of many sources: its name stands before what is said.
-    pub(in crate::commands) fn of(name: &str, json: bool, quiet: bool) -> Talker {
+    /// For one source of a daemon; its name precedes each line.
+    pub(in crate::commands) fn of(name: &str, json: bool, quiet: bool) -> EventPrinter {
         let name = Some(name).filter(|name| !name.is_empty()).map(str::to_owned);
-        Talker { json, quiet, name, line: None }
+        EventPrinter { json, quiet, name, line: None }
     }
 
-    /// Says something that is no notice.
-    pub(in crate::commands) fn says(&self, text: &str) {
+    /// Prints a message.
+    pub(in crate::commands) fn message(&self, text: &str) {
         match self.json {
-            true => self.print_json(json!({ "event": "says", "text": text })),
-            false => self.say(text),
+            true => self.print_json(&Event::Message { text: text.to_owned() }),
+            false => self.print_unless_quiet(text),
         }
     }
 
-    /// Says something that someone should look after.
-    pub(in crate::commands) fn warns(&self, text: &str) {
+    /// Prints a warning.
+    pub(in crate::commands) fn warning(&self, text: &str) {
         match self.json {
-            true => self.print_json(json!({ "event": "warns", "text": text })),
+            true => self.print_json(&Event::Warning { text: text.to_owned() }),
             false => self.print(&format!("WARNING: {text}")),
         }
     }
 
-    fn print_json(&self, mut value: Value) {
+    fn print_json(&self, event: &Event) {
+        let mut value = json!(event);
         if let Some(name) = &self.name {
-            value["of"] = json!(name);
+            value["source_name"] = json!(name);
         }
         self.write(&value.to_string());
     }
@@ -76,36 +77,36 @@ impl Talker {
         }
     }
 
-    fn say(&self, text: &str) {
+    fn print_unless_quiet(&self, text: &str) {
         if !self.quiet {
             self.print(text);
         }
     }
 
-    /// Says what happened.
-    pub(in crate::commands) fn tell(&self, notice: &Notice) {
+    /// Prints an event of the monitor.
+    pub(in crate::commands) fn notice(&self, notice: &Notice) {
         match self.json {
-            true => self.print_json(as_json(notice)),
-            false => self.tell_people(notice),
+            true => self.print_json(&Event::new(notice)),
+            false => self.print_notice(notice),
         }
     }
 
-    fn tell_people(&self, notice: &Notice) {
+    fn print_notice(&self, notice: &Notice) {
         match notice {
             Notice::WatchStarted { source, instead, mounts, unwatched } => {
-                self.say(&format!("watching with {source}"));
+                self.print_unless_quiet(&format!("watching with {source}"));
                 if let Some(why) = instead {
-                    self.say(&format!("not with fanotify: {why}"));
+                    self.print_unless_quiet(&format!("fanotify is not used: {why}"));
                 }
                 for mount in mounts {
                     let mount = Shown::bytes(mount);
                     self.print(&format!(
-                        "WARNING: {mount} is a mount point: nothing is heard from there, only scans see it"
+                        "WARNING: {mount} is a mount point: it has no events, only scans find changes there"
                     ));
                 }
                 for (path, why) in unwatched.iter().take(FIRST) {
                     self.print(&format!(
-                        "WARNING: {} is not watched, only scans see it: {why}",
+                        "WARNING: {} is not watched, only scans find changes there: {why}",
                         Shown::bytes(path)
                     ));
                 }
@@ -115,7 +116,7 @@ impl Talker {
             }
             Notice::FilesystemWide(why) => self.print(&format!("WARNING: {}", filesystem_wide_watch(why))),
             Notice::Gap(loss) => {
-                self.print(&format!("events were lost: {}; everything is scanned", loss.words()))
+                self.print(&format!("events were lost: {}; starting a full scan", loss.words()))
             }
             Notice::Recorded(_) => {}
             Notice::Scanned(scan) => self.scanned(scan),
@@ -123,12 +124,12 @@ impl Talker {
             Notice::Held(held) => {
                 self.print(&format!("HELD: {}.", reason(held)));
                 self.print(&format!(
-                    "Their redundancy stays as it was. If that is meant: gabion approve {}",
+                    "Their redundancy is kept. If the change is intended: gabion approve {}",
                     held.digest
                 ));
             }
-            Notice::Released => self.say("nothing is held any more"),
-            Notice::Policy => self.say("another policy is in force"),
+            Notice::Released => self.print_unless_quiet("the held changes were released"),
+            Notice::Policy => self.print_unless_quiet("the policy was reloaded"),
             Notice::Trouble(why) => self.print(&format!("WARNING: {why}")),
         }
     }
@@ -140,7 +141,7 @@ impl Talker {
                 scan.within.iter().map(|path| Shown::bytes(path).to_string()).collect::<Vec<_>>().join(", ")
             }
         };
-        self.say(&format!(
+        self.print_unless_quiet(&format!(
             "scanned   {what}: {}, {} changed, in {:.1} s",
             files(scan.files),
             count(scan.changes),
@@ -154,7 +155,7 @@ impl Talker {
         }
         for path in scan.write_once.iter().take(FIRST) {
             let path = Shown::bytes(path);
-            self.print(&format!("WARNING: {path} is write-once and changed: it keeps its redundancy"));
+            self.print(&format!("WARNING: {path} is write-once and changed: its redundancy is kept"));
         }
     }
 
@@ -171,7 +172,7 @@ impl Talker {
             }
         }
         if !parts.is_empty() {
-            self.say(&format!("protected {}", parts.join(", ")));
+            self.print_unless_quiet(&format!("protected {}", parts.join(", ")));
         }
         for (path, why) in done.failed.iter().take(FIRST) {
             self.print(&format!("WARNING: {}: {why}", Shown::bytes(path)));
@@ -179,19 +180,21 @@ impl Talker {
         if done.failures > FIRST as u64 {
             self.print(&format!("WARNING: and {} more failed", count(done.failures - FIRST as u64)));
         }
-        for damage in done.damaged.iter().take(FIRST) {
-            let (path, word) = (Shown::bytes(&damage.path), damage.state.word());
-            self.print(&format!("WARNING: {path} is {word}: by its size and time nobody wrote to it"));
+        for trouble in done.damaged.iter().take(FIRST) {
+            let (path, word) = (Shown::bytes(&trouble.path), trouble.state.word());
+            self.print(&format!(
+                "WARNING: {path} is {word}, with unchanged size and mtime (silent corruption)"
+            ));
         }
         for path in done.write_once.iter().take(FIRST) {
             let path = Shown::bytes(path);
-            self.print(&format!("WARNING: {path} is write-once and changed: it keeps its redundancy"));
+            self.print(&format!("WARNING: {path} is write-once and changed: its redundancy is kept"));
         }
         for (path, ranges) in done.unrecoverable.iter().take(FIRST) {
             let ranges: Vec<String> =
                 ranges.iter().take(FIRST).map(|range| format!("{}-{}", range.start, range.end)).collect();
             self.print(&format!(
-                "WARNING: {}: bytes {} were damaged before the rest of their stripes was written, and could not be put right",
+                "WARNING: {}: bytes {} were corrupt before the rest of their stripes was written, and could not be reconstructed",
                 Shown::bytes(path),
                 ranges.join(", ")
             ));
@@ -208,8 +211,8 @@ impl Talker {
         }
     }
 
-    /// Shows how it is.
-    pub(in crate::commands) fn show(&self, status: &Status, now: Nanos) {
+    /// Updates the status line.
+    pub(in crate::commands) fn update_status(&self, status: &Status, now: Nanos) {
         let Some(line) = &self.line else { return };
         line.set_message(format!(
             "{} events, {} recorded, {} pending{}, {} encoded{}",
@@ -223,16 +226,16 @@ impl Talker {
         line.tick();
     }
 
-    /// Says how it was.
+    /// Prints a summary at the end.
     pub(in crate::commands) fn stopped(&self, status: &Status, now: Nanos) {
         if let Some(line) = &self.line {
             line.finish_and_clear();
         }
         if self.json {
-            self.print_json(status_as_json("stopped", status, now));
+            self.print_json(&Event::Stopped(Box::new(LiveStatus::new(status, now))));
             return;
         }
-        self.say(&format!(
+        self.print_unless_quiet(&format!(
             "stopped: {} events, {} changes recorded, {} encoded, {} still pending",
             count(status.events),
             count(status.recorded),
@@ -242,36 +245,11 @@ impl Talker {
     }
 }
 
-/// That a watch costs more than it has to, and why.
+/// Warning that the watch receives events of the whole file system.
 pub(in crate::commands) fn filesystem_wide_watch(why: &str) -> String {
     format!(
-        "the watch hears of every write on the whole file system, which slows everyone who writes there: {why}"
+        "the watch receives events for every write on the whole file system, which slows down all writers there: {why}"
     )
-}
-
-fn status_as_json(event: &str, status: &Status, now: Nanos) -> Value {
-    json!({
-        "event": event, "source": status.source, "events": status.events, "recorded": status.recorded,
-        "gaps": status.gaps, "pending": status.pending, "scans": status.scans,
-        "lag_seconds": status.lag(now) as f64 / SECOND as f64,
-        "last_scan": status.last_scan.map(gabion_vault::world::moment),
-        "done": done_as_json(&status.done), "held": status.held.as_ref().map(held_as_json),
-        "trouble": status.trouble, "filesystem_wide": status.filesystem_wide,
-    })
-}
-
-fn done_as_json(done: &Done) -> Value {
-    json!({
-        "encoded": done.encoded, "encoded_bytes": done.encoded_bytes, "adopted": done.adopted,
-        "moved": done.moved, "removed": done.removed, "reduced_redundancy": done.reduced_redundancy, "held": done.held,
-        "stripes_encoded": done.stripes.0, "stripes_kept": done.stripes.1, "failures": done.failures,
-        "failed": done.failed.iter().map(failure).collect::<Vec<_>>(),
-        "damaged": done.damaged.iter().map(damage_as_json).collect::<Vec<_>>(),
-        "write_once_changed": names(&done.write_once),
-        "unrecoverable": done.unrecoverable.iter().map(ranges_as_json).collect::<Vec<_>>(),
-        "reconstructed": done.reconstructed.iter().map(ranges_as_json).collect::<Vec<_>>(),
-        "changed_in_growth": done.changed.iter().map(ranges_as_json).collect::<Vec<_>>(),
-    })
 }
 
 /// Warning of a file that grew and changed in blocks that existed before.
@@ -281,39 +259,4 @@ pub(super) fn changed_in_growth(path: &[u8], of_file: &[std::ops::Range<u64>]) -
         Shown::bytes(path),
         ranges(of_file.iter())
     )
-}
-
-pub(super) fn ranges_as_json((path, ranges): &(Vec<u8>, Vec<std::ops::Range<u64>>)) -> Value {
-    let ranges: Vec<[u64; 2]> = ranges.iter().map(|range| [range.start, range.end]).collect();
-    json!({ "path": Shown::bytes(path).to_string(), "ranges": ranges })
-}
-
-fn names(paths: &[Vec<u8>]) -> Vec<String> {
-    paths.iter().map(|path| Shown::bytes(path).to_string()).collect()
-}
-
-fn as_json(notice: &Notice) -> Value {
-    match notice {
-        Notice::WatchStarted { source, instead, mounts, unwatched } => {
-            let unwatched: Vec<Value> = unwatched.iter().map(failure).collect();
-            json!({ "event": "watch_started", "source": source, "instead": instead, "mounts": names(mounts), "unwatched": unwatched })
-        }
-        Notice::FilesystemWide(why) => json!({ "event": "filesystem_wide", "why": why }),
-        Notice::Gap(loss) => json!({ "event": "gap", "why": loss.words() }),
-        Notice::Recorded(changes) => json!({ "event": "recorded", "changes": changes }),
-        Notice::Scanned(scan) => json!({
-            "event": "scanned", "within": names(&scan.within), "files": scan.files, "changes": scan.changes,
-            "unreadable": scan.unreadable.iter().map(failure).collect::<Vec<_>>(),
-            "write_once_changed": names(&scan.write_once), "seconds": scan.seconds,
-        }),
-        Notice::Worked(done) => {
-            let mut value = done_as_json(done);
-            value["event"] = json!("worked");
-            value
-        }
-        Notice::Held(held) => json!({ "event": "held", "held": held_as_json(held) }),
-        Notice::Released => json!({ "event": "released" }),
-        Notice::Policy => json!({ "event": "policy" }),
-        Notice::Trouble(why) => json!({ "event": "trouble", "why": why }),
-    }
 }

@@ -1,6 +1,6 @@
-//! A source, a mount of it, and the program.
+//! Fixture: a source, its mount, and the program.
 
-use crate::said::Said;
+use crate::captured_output::CapturedOutput;
 use gabion_vault::world::Stopwatch;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -19,28 +19,28 @@ pub(crate) fn can_mount(test: &str) -> bool {
     can
 }
 
-pub(crate) struct Ground {
+pub(crate) struct Fixture {
     dir: tempfile::TempDir,
     mount: Option<Child>,
-    said: Said,
+    captured: CapturedOutput,
     printed: Arc<Mutex<String>>,
 }
 
-impl Ground {
+impl Fixture {
     /// A source whose files are protected as soon as they have changed.
-    pub(crate) fn new() -> Ground {
-        let ground = Ground {
+    pub(crate) fn new() -> Fixture {
+        let fixture = Fixture {
             dir: tempfile::tempdir().unwrap(),
             mount: None,
-            said: Said::new(),
+            captured: CapturedOutput::new(),
             printed: Arc::default(),
         };
         for name in ["source", "mount"] {
-            std::fs::create_dir(ground.dir.path().join(name)).unwrap();
+            std::fs::create_dir(fixture.dir.path().join(name)).unwrap();
         }
         let policy = "[default]\ncode = \"4+2\"\nblock = \"4KiB\"\nquiet = \"0s\"\n";
-        std::fs::write(ground.dir.path().join("policy.toml"), policy).unwrap();
-        ground
+        std::fs::write(fixture.dir.path().join("policy.toml"), policy).unwrap();
+        fixture
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -89,7 +89,7 @@ impl Ground {
     /// Mounts by a command of one's own.
     pub(crate) fn mount_by(&mut self, mut command: Command) {
         assert!(self.mount.is_none(), "it is mounted");
-        let mut child = command.stdout(Stdio::piped()).stderr(self.said.here()).spawn().unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(self.captured.as_stdio()).spawn().unwrap();
         let mut line = String::new();
         let mut output = BufReader::new(child.stdout.take().unwrap());
         output.read_line(&mut line).unwrap();
@@ -106,8 +106,8 @@ impl Ground {
     }
 
     /// What mounts have said to whoever watches, until now.
-    pub(crate) fn said(&self) -> String {
-        self.said.text()
+    pub(crate) fn captured(&self) -> String {
+        self.captured.text()
     }
 
     /// What mounts have printed after their first line, until now.
@@ -200,7 +200,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for Fixture {
     fn drop(&mut self) {
         if let Some(mut child) = self.mount.take() {
             let _ = Command::new("umount").arg("-l").arg(self.at("")).stderr(Stdio::null()).status();

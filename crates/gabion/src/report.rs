@@ -1,0 +1,175 @@
+//! JSON reports of the commands and the daemon, as types. `docs/reference/json.md` documents their keys.
+//!
+//! Paths and other bytes that need not be UTF-8 are escaped as on the terminal.
+
+mod events;
+mod vault;
+
+pub use events::{Event, LiveStatus, WorkerReport};
+pub use vault::{
+    ClassReport, FileAmount, ProtectPlanReport, ProtectReport, RepairReport, ScrubReport, SetAside,
+    WorkReport, changes,
+};
+
+use gabion_platform::shown::Shown;
+use gabion_vault::catalogue::{Piece, Problem, State};
+use gabion_vault::damage::DamageReport;
+use gabion_vault::guard::Held;
+use gabion_vault::repair::Repaired;
+use serde::Serialize;
+use std::ops::Range;
+
+/// Escaped text of a path.
+pub fn path_text(path: &[u8]) -> String {
+    Shown::bytes(path).to_string()
+}
+
+/// Escaped texts of paths.
+pub fn path_texts(paths: &[Vec<u8>]) -> Vec<String> {
+    paths.iter().map(|path| path_text(path)).collect()
+}
+
+/// An error of one file.
+#[derive(Debug, Clone, Serialize)]
+pub struct FileFailure {
+    path: String,
+    why: String,
+}
+
+impl FileFailure {
+    /// Of a path and the text of its error.
+    pub fn new((path, why): &(Vec<u8>, String)) -> FileFailure {
+        FileFailure { path: path_text(path), why: why.clone() }
+    }
+}
+
+/// A range of bytes.
+#[derive(Debug, Clone, Serialize)]
+pub struct ByteRange {
+    start: u64,
+    end: u64,
+}
+
+impl ByteRange {
+    /// Of a range.
+    pub fn new(range: &Range<u64>) -> ByteRange {
+        ByteRange { start: range.start, end: range.end }
+    }
+}
+
+/// Byte ranges of one file, as pairs of start and end.
+#[derive(Debug, Clone, Serialize)]
+pub struct FileRanges {
+    path: String,
+    ranges: Vec<[u64; 2]>,
+}
+
+impl FileRanges {
+    /// Of a path and its ranges.
+    pub fn new((path, ranges): &(Vec<u8>, Vec<Range<u64>>)) -> FileRanges {
+        FileRanges {
+            path: path_text(path),
+            ranges: ranges.iter().map(|range| [range.start, range.end]).collect(),
+        }
+    }
+}
+
+/// A damaged range of a file or of its redundancy file.
+#[derive(Debug, Clone, Serialize)]
+pub struct ProblemReport {
+    piece: Piece,
+    start: u64,
+    end: u64,
+}
+
+impl ProblemReport {
+    /// Of a problem.
+    pub fn new(problem: &Problem) -> ProblemReport {
+        ProblemReport { piece: problem.piece, start: problem.range.start, end: problem.range.end }
+    }
+}
+
+/// A damaged file.
+#[derive(Debug, Clone, Serialize)]
+pub struct DamagedFile {
+    path: String,
+    state: State,
+    changed: bool,
+    problems: Vec<ProblemReport>,
+    notes: Vec<String>,
+}
+
+impl DamagedFile {
+    /// With all problems.
+    pub fn new(damage: &DamageReport) -> DamagedFile {
+        DamagedFile::with_at_most(damage, usize::MAX)
+    }
+
+    /// With the first `most` problems.
+    pub fn with_at_most(damage: &DamageReport, most: usize) -> DamagedFile {
+        DamagedFile {
+            path: path_text(&damage.path),
+            state: damage.state,
+            changed: damage.changed,
+            problems: damage.problems.iter().take(most).map(ProblemReport::new).collect(),
+            notes: damage.notes.clone(),
+        }
+    }
+}
+
+/// A repaired file.
+#[derive(Debug, Clone, Serialize)]
+pub struct RepairedFile {
+    path: String,
+    state: State,
+    data_blocks: u64,
+    redundancy_blocks: u64,
+    lost: Vec<ByteRange>,
+    replaced: Option<String>,
+    notes: Vec<String>,
+}
+
+impl RepairedFile {
+    /// Of the result of a repair.
+    pub fn new(repaired: &Repaired) -> RepairedFile {
+        RepairedFile {
+            path: path_text(&repaired.path),
+            state: repaired.state,
+            data_blocks: repaired.data_blocks,
+            redundancy_blocks: repaired.redundancy_blocks,
+            lost: repaired.lost.iter().map(ByteRange::new).collect(),
+            replaced: repaired.replaced.as_ref().map(|path| Shown::path(path).to_string()),
+            notes: repaired.notes.clone(),
+        }
+    }
+}
+
+/// A held change-set.
+#[derive(Debug, Clone, Serialize)]
+pub struct HeldReport {
+    digest: String,
+    removed: u64,
+    changed: u64,
+    known: u64,
+    before: HeldBefore,
+}
+
+/// Files that disappeared or changed shortly before a held change-set.
+#[derive(Debug, Clone, Serialize)]
+struct HeldBefore {
+    removed: u64,
+    changed: u64,
+}
+
+impl HeldReport {
+    /// Of a held change-set.
+    pub fn new(held: &Held) -> HeldReport {
+        HeldReport {
+            digest: held.digest.to_string(),
+            removed: held.removed,
+            changed: held.changed,
+            known: held.known,
+            before: HeldBefore { removed: held.before.removed, changed: held.before.changed },
+        }
+    }
+}
