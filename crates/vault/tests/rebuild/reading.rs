@@ -48,7 +48,7 @@ fn any_range_of_a_degraded_file_is_right() {
         compare(&reader, &content, &mut chance, &format!("without {lost:?}"));
         let report = reader.report();
         assert!(report.is_degraded() && report.faults.contains_key(&holders[0]), "{report:?}");
-        assert!(report.causes().contains("gone"), "{}", report.causes());
+        assert!(report.causes().contains("missing"), "{}", report.causes());
         // From several threads.
         std::thread::scope(|scope| {
             for seed in 0..4 {
