@@ -124,7 +124,7 @@ fn disks_that_cannot_be_are_refused_by_name() {
         (&["--silent", "200%"], "a share of silent errors of 2"),
         (&["--mtbf", "1e6", "--afr", "2%"], "cannot be used with"),
         (&["0+3"], "at least one data block"),
-        (&["10"], "no code"),
+        (&["10"], "is not a code"),
         (&["10+4", "--disks", "9"], "9 disks are too few for 10+4"),
         (&["4+2", "--disks", "25", "--grouped"], "do not make whole groups of 6"),
         (&["1000+1000"], "more than 1024"),

@@ -89,7 +89,7 @@ pub enum WorkError {
         source: io::Error,
     },
     /// Redundancy of a file that is gone must not be removed. The rest goes on.
-    #[error("{0}: it is left as it is")]
+    #[error("{0}: it is not removed")]
     Left(InconclusivePart),
 }
 
