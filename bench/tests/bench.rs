@@ -131,8 +131,8 @@ fn figure_n_has_a_line_per_kernel() {
 #[test]
 fn bad_arguments_are_errors_with_a_message() {
     for (arguments, message) in [
-        (&["--block=0"][..], "is no size above 0"),
-        (&["--block=4kb"], "is no size above 0"),
+        (&["--block=0"][..], "is not a size above 0"),
+        (&["--block=4kb"], "is not a size above 0"),
         (&["--code=reed:10+4"], "is not a code"),
         (&["--code=300+4"], "256"),
         (&["--op=decode"], "no operation 'decode'; there are: encode, repair, update, multiply, sign"),

@@ -42,7 +42,8 @@ pub(super) fn measure(backend: &dyn Backend, plan: &Plan, job: &Job<'_>) -> Resu
     std::thread::scope(|scope| {
         for stripe in &mut stripes {
             scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) && began.elapsed() < TIME {
+                // A thread that starts late runs once, so that no rate is 0.
+                loop {
                     match stripe.run(&*kernel) {
                         Ok(()) => runs.fetch_add(1, Ordering::Relaxed),
                         Err(error) => {
@@ -50,6 +51,9 @@ pub(super) fn measure(backend: &dyn Backend, plan: &Plan, job: &Job<'_>) -> Resu
                             return stop.store(true, Ordering::Relaxed);
                         }
                     };
+                    if stop.load(Ordering::Relaxed) || began.elapsed() >= TIME {
+                        return;
+                    }
                 }
             });
         }

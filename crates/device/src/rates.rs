@@ -109,7 +109,7 @@ mod tests {
         let job = Job { code: &code, block: 65536, extent: Extent::Unknown, threads: 1 };
         let (row, plan) = (KernelSet::chosen().unwrap(), code.encode_plan().unwrap());
         let rate = RateFile::new(None).of_cpu(None, row, &plan, &job).unwrap();
-        assert!(rate.gb_per_s > 0.01, "{rate:?}");
+        assert!(rate.gb_per_s > 0.0, "{rate:?}");
         assert_eq!(rate.seconds(1e9 * rate.gb_per_s).round(), 1.0);
     }
 }

@@ -198,7 +198,7 @@ fn whatif_tells_that_the_namespace_would_be_lost() {
     assert_eq!((code, &said["lost_files"]), (3, &serde_json::json!(["one", "two"])), "{said}");
     assert_eq!(said["namespace_lost"], true, "{said}");
     let said = expect(&tank, 3, &["whatif", "tank", "--lose", "d3"]);
-    assert!(said.contains("no target would be left that has the current namespace"), "{said}");
+    assert!(said.contains("no target with the current namespace would be left"), "{said}");
     // As many mirrors as before.
     expect(&tank, 0, &["pool", "status", "tank", "--heal"]);
     expect(&tank, 0, &["protect", "tank"]);
