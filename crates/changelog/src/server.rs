@@ -1,7 +1,7 @@
 //! Address of a Redis server, with and without the password in it.
 //!
 //! Compiled without the feature `redis` as well: settings that name a server are read, and opening its changelog fails with
-//! [`Error::NotBuilt`].
+//! [`Error::NotBuilt`](crate::Error::NotBuilt).
 
 use crate::Changelog;
 use crate::error::Result;

@@ -46,7 +46,7 @@ pub(super) const WIDE_FILES: &[(&str, usize)] = &[
     ("crates/device/README.md", 3),
     ("crates/device/src/lib.rs", 6),
     ("crates/device/src/rates.rs", 1),
-    ("crates/engine/README.md", 5),
+    ("crates/engine/README.md", 4),
     ("crates/engine/src/backends.rs", 1),
     ("crates/engine/src/kernel/generic/transform.rs", 1),
     ("crates/engine/src/matrix/cauchy.rs", 1),

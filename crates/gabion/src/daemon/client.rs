@@ -59,7 +59,7 @@ impl Client {
     /// Connects.
     ///
     /// # Errors
-    /// [`ClientError::Nobody`], [`ClientError::NotOurs`].
+    /// [`ClientError::NotRunning`], [`ClientError::NotOurs`].
     pub fn connect(path: &Path) -> Result<Client, ClientError> {
         let nobody = |source: io::Error| match source.kind() {
             io::ErrorKind::PermissionDenied => ClientError::NotOurs { path: path.to_owned() },

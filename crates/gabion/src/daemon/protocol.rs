@@ -130,7 +130,7 @@ impl Request {
     /// Parses a line.
     ///
     /// # Errors
-    /// See [`NoRequest`].
+    /// See [`BadRequest`].
     pub fn parse(line: &[u8]) -> Result<Request, BadRequest> {
         if line.len() > MAX_REQUEST {
             return Err(BadRequest::TooLong);
