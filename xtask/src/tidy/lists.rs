@@ -124,7 +124,6 @@ pub(super) const WIDE_FILES: &[(&str, usize)] = &[
     ("crates/vault/src/coder.rs", 2),
     ("crates/vault/src/coder/device.rs", 2),
     ("crates/vault/src/displaced.rs", 1),
-    ("crates/vault/src/encode/source.rs", 4),
     ("crates/vault/src/protect.rs", 2),
     ("crates/vault/src/status.rs", 1),
     ("crates/vault/src/storage/pool.rs", 2),
