@@ -43,10 +43,17 @@ fn fixture(test: &str) -> Option<Fixture> {
     Some(fixture)
 }
 
+/// Unmounts what other tests had mounted when this namespace copied all mounts: a file system lives until its last copy is unmounted, so that the power
+/// of their disks could not be cut and their mounts did not end.
+const DETACH_OTHERS: &str = r#"while read -r _ _ _ _ at _; do
+  case $at in "${TMPDIR:-/tmp}"/*) umount -l "$at" 2>/dev/null ;; esac
+done < /proc/self/mountinfo
+"#;
+
 /// Mounts as the user, where `/dev/fuse` is for everyone and `/etc/fuse.conf` is the one of the test.
 fn mounting(fixture: &Fixture, more: &[&str]) -> Command {
     let script = format!(
-        "mount --bind fuse /dev/fuse && mount --bind fuse.conf /etc/fuse.conf && \
+        "{DETACH_OTHERS}mount --bind fuse /dev/fuse && mount --bind fuse.conf /etc/fuse.conf && \
          exec setpriv --reuid {USER} --regid {USER} --groups {USER},{OTHER_GROUP} \"$@\""
     );
     let mut command = Command::new("unshare");

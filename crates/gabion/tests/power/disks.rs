@@ -3,8 +3,10 @@
 use crate::fixture::Fixture;
 use gabion_testkit::until;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Stops file systems at once: `FS_IOC_SHUTDOWN` with `FS_SHUTDOWN_FLAGS_NOLOGFLUSH`.
 const SHUTDOWN: &str = "import fcntl, os, struct, sys
@@ -64,9 +66,17 @@ impl Disks {
     }
 
     /// Takes a disk away that nobody uses.
+    ///
+    /// A mount namespace that another process made meanwhile has a copy of the mount. Until it is gone the file system stays in memory, and mounting the
+    /// image would give that one again, with its power still cut. The kernel frees the loop device after the last copy.
     pub(crate) fn unmount(&self, number: usize) {
         let point = self.point(number);
         until("nobody uses the disk any more", || run(Command::new("umount").arg(&point)).is_ok());
+        until("no mount namespace holds the disk", || {
+            let attached = Command::new("losetup").arg("-j").arg(self.image(number)).output().unwrap();
+            assert!(attached.status.success(), "{attached:?}");
+            attached.stdout.is_empty()
+        });
     }
 
     /// Cuts the power of all disks.
@@ -95,6 +105,36 @@ impl Drop for Disks {
             let _ = Command::new("umount").arg("-l").arg(self.point(number)).output();
         }
     }
+}
+
+/// Regression: the power suite read EIO after a cut when a namespace of another test held a copy of the mount.
+#[test]
+fn a_cut_ends_although_a_namespace_has_a_copy_of_the_mount() {
+    let test = "a_cut_ends_although_a_namespace_has_a_copy_of_the_mount";
+    let fixture = Fixture::new();
+    let Some(disks) = Disks::make(test, &fixture, 1) else { return };
+    let mut holder = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", "echo held; read -r _"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "held\n");
+    disks.cut();
+    let point = disks.point(1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            until("unmounted here", || run(Command::new("mountpoint").arg("-q").arg(&point)).is_err());
+            // Long enough for a mount that does not wait; one that waits does so however long this takes.
+            std::thread::sleep(Duration::from_millis(300));
+            drop(holder.stdin.take());
+            holder.wait().unwrap();
+        });
+        disks.mount_again();
+    });
+    fs::write(disks.point(1).join("file"), b"has power again").unwrap();
 }
 
 /// These tests can fail: what was not synced is gone after a cut, and what was synced is there.
