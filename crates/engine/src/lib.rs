@@ -58,12 +58,14 @@
 //!
 //! From the bottom up: [`field`] and [`tower`] (arithmetic), [`matrix`] (matrices of codes), [`code`] (identities),
 //! [`plan`] (matrices over columns of a stripe), [`kernel`] (plans compiled for a CPU), [`signature`] (linear
-//! checksums), [`engine`] (kernels on a thread pool). [`conformance`] is the suite that every back end must pass.
+//! checksums), [`engine`] (kernels on a thread pool). The feature `testing` adds
+//! `conformance`, the suite that every back end must pass.
 
 pub mod backends;
 mod bytemap;
 pub mod code;
 mod compiler;
+#[cfg(any(test, feature = "testing"))]
 pub mod conformance;
 mod division;
 pub mod engine;

@@ -3,6 +3,7 @@
 mod build;
 mod device;
 mod kernel;
+#[cfg(feature = "measure")]
 mod measure;
 mod memory;
 mod pipeline;
@@ -10,6 +11,7 @@ mod slot;
 
 pub use device::{CudaDevice, CudaOptions, CudaTransfer, DeviceInfo, devices};
 pub use kernel::{CudaBackend, CudaKernel};
+#[cfg(feature = "measure")]
 pub use measure::DeviceBlocks;
 pub use memory::PinnedMemory;
 pub use slot::Limits;

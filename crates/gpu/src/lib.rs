@@ -9,11 +9,13 @@
 //! the reason, and everything else works.
 
 mod cache;
+#[cfg(feature = "measure")]
 pub mod check;
 mod choice;
 pub mod cuda;
 mod error;
 mod faults;
+#[cfg(feature = "measure")]
 pub mod measure;
 pub mod opencl;
 mod pool;

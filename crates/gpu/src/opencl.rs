@@ -2,12 +2,14 @@
 
 mod device;
 mod kernel;
+#[cfg(feature = "measure")]
 mod measure;
 mod memory;
 mod rounds;
 
 pub use device::{OpenClDevice, OpenClInfo, OpenClOptions, OpenClTransfer, devices};
 pub use kernel::{OpenClBackend, OpenClKernel};
+#[cfg(feature = "measure")]
 pub use measure::BufferBlocks;
 
 use crate::error::{Api, GpuError};

@@ -15,6 +15,7 @@ pub(crate) struct Prepared {
     pub(crate) plan: Plan,
     pub(crate) shape: Shape,
     pub(crate) launch: Launch,
+    #[cfg_attr(not(feature = "measure"), expect(dead_code, reason = "measurements read it"))]
     pub(crate) counts: Counts,
     /// Form of the kernel.
     pub(crate) form: Form,
