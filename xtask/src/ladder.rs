@@ -3,6 +3,8 @@
 //! The rows are asked from the program itself (`gabion info --json`), so no list of names is kept
 //! here.
 
+use std::path::Path;
+
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
@@ -24,9 +26,9 @@ pub(crate) struct Rung {
 }
 
 /// Asks the program for its kernel table and checks it against what must be there.
-pub(crate) fn rungs() -> Result<Vec<Rung>> {
+pub(crate) fn rungs(program: &Path) -> Result<Vec<Rung>> {
     // A forced row would make this a report about that row.
-    let cmd = Cmd::new(&program()?, ["info", "--json"]).unset(FORCE);
+    let cmd = Cmd::new(&program.to_string_lossy(), ["info", "--json"]).unset(FORCE);
     println!("    {cmd}");
     let rungs = parse(&cmd.capture()?).with_context(|| format!("output of `{cmd}`"))?;
     let required = std::env::var(REQUIRE).unwrap_or_default();
@@ -35,23 +37,6 @@ pub(crate) fn rungs() -> Result<Vec<Rung>> {
         println!("    {}: {}", rung.name, if rung.supported { "supported" } else { "not here" });
     }
     Ok(rungs)
-}
-
-/// The program that the tests run. `cargo run` would build another: without what tests depend on, some crates have fewer features, and all that
-/// stands on them is compiled once more.
-fn program() -> Result<String> {
-    let build = Cmd::cargo("test -q -p gabion --test info --no-run --message-format json");
-    println!("    {build}");
-    let told = build.capture()?;
-    executable(&told).with_context(|| format!("no program `gabion` in the output of `{build}`"))
-}
-
-/// Where cargo says that it put the program, among all that it says of what it built.
-fn executable(told: &str) -> Option<String> {
-    let built = told.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut programs =
-        built.filter(|it| it["target"]["name"] == "gabion" && it["target"]["kind"][0] == "bin");
-    programs.find_map(|it| it["executable"].as_str().map(str::to_owned))
 }
 
 fn parse(json: &str) -> Result<Vec<Rung>> {
@@ -96,7 +81,7 @@ fn check_required(rungs: &[Rung], required: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{check_required, executable, parse};
+    use super::{check_required, parse};
 
     const INFO: &str = r#"{"version": "0.1.0", "kernels": [
         {"name": "scalar", "supported": true, "chosen": false},
@@ -109,16 +94,6 @@ mod tests {
         let seen: Vec<_> = rungs.iter().map(|r| (r.name.as_str(), r.supported, r.needs.as_str())).collect();
         let wide = ("wide", false, "avx512bw gfni");
         assert_eq!(seen, [("scalar", true, "scalar"), wide, ("thin", false, "ssse3")]);
-    }
-
-    #[test]
-    fn the_program_is_found_among_what_was_built() {
-        let told = r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"gabion"},"executable":null}
-            {"reason":"compiler-artifact","target":{"kind":["test"],"name":"info"},"executable":"/deps/info-1"}
-            {"reason":"compiler-artifact","target":{"kind":["bin"],"name":"gabion"},"executable":"/debug/gabion"}
-            {"reason":"build-finished","success":true}"#;
-        assert_eq!(executable(told).as_deref(), Some("/debug/gabion"));
-        assert_eq!(executable("{}\nno object"), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::str::FromStr;
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -73,11 +73,34 @@ impl Program {
     }
 }
 
-/// Builds with a call of `cargo test` and returns the programs that it would have run.
-pub(crate) fn build(cargo_test: Cmd) -> Result<Vec<Program>> {
-    let cmd = cargo_test.args(["--no-run", "--message-format", "json-render-diagnostics"]);
+/// What a call of `cargo test` has built.
+pub(crate) struct Built {
+    /// The programs that it would have run.
+    pub(crate) programs: Vec<Program>,
+    /// The program `gabion`, which tests run.
+    pub(crate) product: Option<PathBuf>,
+}
+
+/// Builds with a call of `cargo test`.
+pub(crate) fn build(cargo_test: Cmd) -> Result<Built> {
+    let cmd = built_by(cargo_test);
     println!("    {cmd}");
-    Ok(listed(&cmd.capture()?))
+    let told = cmd.capture()?;
+    Ok(Built { programs: listed(&told), product: product(&told) })
+}
+
+/// The command of [`build`].
+pub(crate) fn built_by(cargo_test: Cmd) -> Cmd {
+    cargo_test.args(["--no-run", "--message-format", "json-render-diagnostics"])
+}
+
+fn product(built: &str) -> Option<PathBuf> {
+    let messages = built.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut programs = messages.filter(|message| {
+        let (target, is_test) = (&message["target"], &message["profile"]["test"]);
+        target["name"] == "gabion" && target["kind"][0] == "bin" && *is_test == false
+    });
+    programs.find_map(|message| message["executable"].as_str().map(PathBuf::from))
 }
 
 /// The test programs among all that cargo says of what it built.
@@ -105,24 +128,59 @@ fn program(message: &Value) -> Option<Program> {
     })
 }
 
-/// One run of a test program.
+/// One run of a test program, or a command of cargo.
 pub(crate) struct Job {
     /// How it is called in what is printed.
     pub(crate) label: String,
-    pub(crate) cmd: Cmd,
+    cmd: Cmd,
+    /// Whether it says at its end how many tests passed.
+    tests: bool,
 }
 
-/// Runs the jobs in their order, `at_once` of them side by side, whatever fails, and prints a line for each that has ended. Returns what those
-/// said that failed.
+impl Job {
+    pub(crate) fn tests(label: String, cmd: Cmd) -> Job {
+        Job { label, cmd, tests: true }
+    }
+
+    pub(crate) fn command(label: &str, cmd: Cmd) -> Job {
+        Job { label: label.to_owned(), cmd, tests: false }
+    }
+}
+
+/// How a job ended.
+pub(crate) struct Ended {
+    pub(crate) label: String,
+    pub(crate) took: Duration,
+    /// What it said, if it failed.
+    pub(crate) failure: Option<String>,
+}
+
+/// Runs the jobs in their order, `at_once` of them side by side, and beside them the commands `one_by_one`: all whatever fails. Prints a line for
+/// each that has ended.
 ///
 /// Their output goes to files below `directory`, not through pipes: a process that a test leaves behind would keep a pipe open.
-pub(crate) fn run(jobs: Vec<Job>, at_once: usize, directory: &Path) -> Result<Vec<String>> {
+pub(crate) fn run(
+    jobs: Vec<Job>,
+    at_once: usize,
+    one_by_one: Vec<Job>,
+    directory: &Path,
+) -> Result<Vec<Ended>> {
     fs::create_dir_all(directory).with_context(|| format!("creating {}", directory.display()))?;
-    let failures = side_by_side(jobs, at_once, |job| {
-        let failure = run_one(&job, directory).unwrap_or_else(|error| Some(format!("{error:#}\n")))?;
-        Some(format!("{}\n    {}\n{failure}", job.label, job.cmd))
-    });
-    Ok(failures.into_iter().flatten().collect())
+    let work = |job: Job| {
+        let began = Instant::now();
+        let failure = run_one(&job, directory).unwrap_or_else(|error| Some(format!("{error:#}\n")));
+        let failure = failure.map(|said| format!("{}\n    {}\n{said}", job.label, job.cmd));
+        Ended { label: job.label, took: began.elapsed(), failure }
+    };
+    std::thread::scope(|scope| {
+        let commands = scope.spawn(|| side_by_side(one_by_one, 1, work));
+        let mut ended = side_by_side(jobs, at_once, work);
+        match commands.join() {
+            Ok(commands) => ended.extend(commands),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+        Ok(ended)
+    })
 }
 
 /// Does `work` for each item, `at_once` of them side by side, and returns the results in the order in which they came.
@@ -161,9 +219,15 @@ fn run_one(job: &Job, directory: &Path) -> Result<Option<String>> {
     let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
     let text = String::from_utf8_lossy(&text);
     let result = text.lines().rev().find_map(|line| line.strip_prefix("test result: "));
-    let passed = status.success() && result.is_some();
-    let result =
-        result.and_then(|result| result.split_once("; finished")).map_or("no result", |(head, _)| head);
+    let passed = status.success() && (result.is_some() || !job.tests);
+    let said = if job.tests {
+        "no result"
+    } else if passed {
+        "ok"
+    } else {
+        "FAILED"
+    };
+    let result = result.and_then(|result| result.split_once("; finished")).map_or(said, |(head, _)| head);
     println!("    {:.1} s  {}: {result}", began.elapsed().as_secs_f64(), job.label);
     Ok((!passed).then(|| failure(&text, &status.to_string())))
 }
@@ -176,7 +240,7 @@ fn failure(text: &str, status: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Job, Name, listed, run};
+    use super::{Job, Name, listed, product, run};
     use crate::shell::Cmd;
     use std::path::Path;
 
@@ -220,14 +284,15 @@ mod tests {
         ];
         assert_eq!(found, expected.map(|(name, path)| (name.to_owned(), path)));
         assert_eq!(programs[1].directory, Path::new("/r/command"));
+        assert_eq!(product(&built).as_deref(), Some(Path::new("/t/program")));
+        assert_eq!(product("not JSON"), None);
     }
 
     /// Whatever fails, all run. A program that says nothing of its tests has failed, whatever its exit code is.
     #[test]
     fn all_jobs_run_and_failures_are_kept() {
         let directory = crate::root().join("target/tmp").join(format!("programs-{}", std::process::id()));
-        let job =
-            |label: &str, script: &str| Job { label: label.to_owned(), cmd: Cmd::new("sh", ["-c", script]) };
+        let job = |label: &str, script: &str| Job::tests(label.to_owned(), Cmd::new("sh", ["-c", script]));
         let good = "echo 'test result: ok. 3 passed; 0 failed; finished in 1 s'";
         let jobs = vec![
             job(
@@ -239,16 +304,21 @@ mod tests {
             job("liar", &format!("{good}; exit 3")),
             job("none", "exec no-such-program"),
         ];
-        let mut failures = run(jobs, 2, &directory).unwrap();
+        let command = |label: &str, script: &str| Job::command(label, Cmd::new("sh", ["-c", script]));
+        let commands = vec![command("ill", "echo why; exit 1"), command("well", "true")];
+        let ended = run(jobs, 2, commands, &directory).unwrap();
+        assert_eq!(ended.len(), 7);
+        let mut failures: Vec<String> = ended.into_iter().filter_map(|it| it.failure).collect();
         failures.sort();
         std::fs::remove_dir_all(&directory).unwrap();
         let labels: Vec<&str> = failures.iter().map(|text| text.lines().next().unwrap()).collect();
-        assert_eq!(labels, ["bad", "liar", "none", "silent"]);
+        assert_eq!(labels, ["bad", "ill", "liar", "none", "silent"]);
+        assert!(failures[1].contains("why\nexit status: 1"), "{}", failures[1]);
         assert!(
             failures[0].contains("a said") && !failures[0].contains("noise\n\nfailures"),
             "{}",
             failures[0]
         );
-        assert!(failures[1].contains("exit status: 3"), "{}", failures[1]);
+        assert!(failures[2].contains("exit status: 3"), "{}", failures[2]);
     }
 }

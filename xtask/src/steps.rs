@@ -73,18 +73,30 @@ impl Steps {
         result
     }
 
-    /// A step that runs test programs side by side. What they say of tests that fail is kept.
-    pub(crate) fn programs(&mut self, name: &str, jobs: Vec<Job>, at_once: usize) -> Result<()> {
-        let mut failures = Vec::new();
+    /// A step that runs test programs side by side, and beside them commands of cargo, one by one, each with a line of its own in the table. What they
+    /// say of tests that fail is kept.
+    pub(crate) fn programs(
+        &mut self,
+        name: &str,
+        jobs: Vec<Job>,
+        at_once: usize,
+        commands: Vec<Job>,
+    ) -> Result<()> {
+        let mut ended = Vec::new();
+        let names: Vec<String> = commands.iter().map(|job| job.label.clone()).collect();
         let result = self.step(name, || {
-            let count = jobs.len();
-            println!("    {count} programs, {at_once} at once");
-            failures = programs::run(jobs, at_once, &crate::root().join("target/tests"))?;
-            ensure!(failures.is_empty(), "{} of {count} test programs failed", failures.len());
+            println!("    {} programs, {at_once} at once", jobs.len());
+            ended = programs::run(jobs, at_once, commands, &crate::root().join("target/tests"))?;
+            let failed = ended.iter().filter(|job| job.failure.is_some()).count();
+            ensure!(failed == 0, "{failed} of {} test programs and commands failed", ended.len());
             Ok(())
         });
+        for job in ended.iter().filter(|job| names.contains(&job.label)) {
+            let outcome = if job.failure.is_some() { Outcome::Failed } else { Outcome::Passed };
+            self.rows.push(Row { name: format!("  beside it: {}", job.label), outcome, took: job.took });
+        }
         if result.is_err() {
-            self.failures = failures.join("\n");
+            self.failures = ended.into_iter().filter_map(|job| job.failure).collect::<Vec<_>>().join("\n");
         }
         result
     }

@@ -3,11 +3,11 @@
 use std::hash::BuildHasher;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::ladder::{self, Rung};
 use crate::packages::{self, Need};
-use crate::programs::{self, Job, Program};
+use crate::programs::{self, Built, Job, Program};
 use crate::shell::Cmd;
 use crate::steps::Steps;
 use crate::{aarch64, dependencies, readme, tidy, tools};
@@ -20,8 +20,9 @@ use crate::{aarch64, dependencies, readme, tidy, tools};
 /// listed at the end with their reasons; GABION_REQUIRE_ALL=1, which CI=true implies, makes each of them a failure. Once more the engine is tested
 /// without its run-time compiler, so that programs are interpreted.
 ///
-/// Test programs run side by side, one more of them than there are processors; GABION_TESTS_AT_ONCE chooses another number. The output of each is
-/// kept below target/tests.
+/// Test programs run side by side, one more of them than there are processors; GABION_TESTS_AT_ONCE chooses another number. Beside them, while they
+/// wait for disks and timers, cargo does what needs no test: further lints, documentation, the build without the compiler. The output of each is kept
+/// below target/tests.
 ///
 /// Decoders are then fed with more random and hostile inputs than in their ordinary tests: fixed seeds, a fixed number of inputs. Property tests
 /// have a fixed seed as well; with --full it is a random one. Commands are shown with it; PROPTEST_RNG_SEED chooses another. The engine's
@@ -61,23 +62,13 @@ fn all(args: &Args, steps: &mut Steps) -> Result<()> {
     steps.command("format", &Cmd::cargo("fmt --all --check"))?;
     let clippy = Cmd::cargo("clippy --workspace --all-targets -- -D warnings");
     steps.command("lints", &clippy)?;
-    let bare = Cmd::cargo("clippy -p gabion-engine --no-default-features --all-targets -- -D warnings");
-    steps.command("lints, without the compiler", &bare)?;
-    let bare = Cmd::cargo("clippy -p gabion --no-default-features -- -D warnings");
-    steps.command("lints, without GPUs and Redis", &bare)?;
-    // The whole workspace has the engine's measuring loops, which the program is built without.
-    let product = Cmd::cargo("clippy -p gabion -- -D warnings");
-    steps.command("lints, the program alone", &product)?;
     // Cheap, and what it finds is easier to mend before the long steps than after them.
     steps.step("tidy", tidy::check)?;
     steps.step("licences and versions of dependencies", dependencies::check)?;
     steps
         .skip("advisories for dependencies", "need a database from the network: cargo deny check advisories");
     steps.step("speed tables and pictures", readme::check)?;
-    let programs = kernels(args, steps)?;
-    fuzz(args, &programs, steps)?;
-    neon(args, steps)?;
-    documentation(args, steps)?;
+    kernels(args, steps)?;
     if args.full {
         let kills =
             strict(Cmd::cargo("test -p gabion --test crash --test power -- --include-ignored"), &skip_log());
@@ -146,34 +137,33 @@ fn fuzzed(args: &Args, tests: Cmd, factor: u32) -> Cmd {
         .env("PROPTEST_CASES", &(256 * factor).to_string())
 }
 
-fn fuzz(args: &Args, programs: &[Program], steps: &mut Steps) -> Result<()> {
-    if args.quick {
-        steps.skip("fuzz, short", "--quick");
-        return Ok(());
-    }
-    let (name, factor) = if args.full { ("fuzz, long", 20) } else { ("fuzz, short", 2) };
+fn fuzz(args: &Args, programs: &[Program]) -> Vec<Job> {
+    let (name, factor) = if args.full { ("long fuzz", 20) } else { ("fuzz", 2) };
     let libraries = programs.iter().filter(|program| program.name.suite == "lib");
-    let jobs = libraries.map(|program| Job {
-        label: format!("{}, fuzz", program.name),
-        cmd: fuzzed(args, program.command(), factor),
-    });
-    run_jobs(steps, name, jobs.collect())
+    let job = |program: &Program| {
+        Job::tests(format!("{}, {name}", program.name), fuzzed(args, program.command(), factor))
+    };
+    libraries.map(job).collect()
 }
 
 /// Conformance of the NEON kernels under emulation. Emulator, linker and standard library come over the network: where they cannot be had, the
 /// table shows the reason, and on CI, or with GABION_REQUIRE_ALL=1, that is a failure.
-fn neon(args: &Args, steps: &mut Steps) -> Result<()> {
+fn neon(args: &Args, steps: &mut Steps) -> Result<Option<Job>> {
     const NAME: &str = "NEON conformance";
     if args.quick || args.full || std::env::consts::ARCH != "x86_64" {
         steps.skip(NAME, if args.quick { "--quick" } else { "among the tests for aarch64" });
-        return Ok(());
+        return Ok(None);
     }
-    match aarch64::conformance() {
-        Ok(cmd) => steps.tests(NAME, &seeded(args, cmd)),
-        Err(why) if requires_all() => steps.step(NAME, || Err(why)),
+    let found = if requires_all() {
+        Ok(steps.step("compiler for aarch64", aarch64::conformance)?)
+    } else {
+        aarch64::conformance()
+    };
+    match found {
+        Ok(cmd) => Ok(Some(Job::command(NAME, seeded(args, cmd)))),
         Err(why) => {
             steps.skip(NAME, &format!("{why:#}"));
-            Ok(())
+            Ok(None)
         }
     }
 }
@@ -239,27 +229,27 @@ const LONGEST: &[&str] = &[
 ];
 
 /// All test programs, those that take longest first.
-fn build(cargo_test: &str) -> Result<Vec<Program>> {
-    let mut programs = programs::build(Cmd::cargo(cargo_test))?;
+fn build(cargo_test: &str) -> Result<Built> {
+    let mut built = programs::build(Cmd::cargo(cargo_test))?;
     let place = |program: &Program| {
         let name = program.name.to_string();
         LONGEST.iter().position(|long| *long == name).unwrap_or(LONGEST.len())
     };
-    programs.sort_by_key(place);
-    Ok(programs)
+    built.programs.sort_by_key(place);
+    Ok(built)
 }
 
-fn run_jobs(steps: &mut Steps, name: &str, jobs: Vec<Job>) -> Result<()> {
+fn run_jobs(steps: &mut Steps, name: &str, jobs: Vec<Job>, commands: Vec<Job>) -> Result<()> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let chosen = std::env::var("GABION_TESTS_AT_ONCE").ok().and_then(|text| text.parse().ok());
-    steps.programs(name, jobs, chosen.unwrap_or(processors + 1))
+    steps.programs(name, jobs, chosen.unwrap_or(processors + 1), commands)
 }
 
 /// One run of each program with the engine's own choice of kernel.
 fn automatic(args: &Args, programs: &[Program]) -> Vec<Job> {
     let job = |program: &Program| {
         let cmd = seeded(args, program.command().unset(ladder::FORCE));
-        Job { label: program.name.to_string(), cmd: strict(tools::known(cmd), &skip_log()) }
+        Job::tests(program.name.to_string(), strict(tools::known(cmd), &skip_log()))
     };
     programs.iter().map(job).collect()
 }
@@ -268,52 +258,67 @@ fn automatic(args: &Args, programs: &[Program]) -> Vec<Job> {
 fn forced(args: &Args, programs: &[Program], rung: &Rung) -> Vec<Job> {
     let coding = programs.iter().filter(|program| FORCED.contains(&program.name.to_string().as_str()));
     let skips = || NOTHING_TO_GAIN.iter().flat_map(|name| ["--skip", *name]);
-    let job = |program: &Program| Job {
-        label: format!("{}, kernel {}", program.name, rung.name),
-        cmd: seeded(args, program.command().args(skips())).env(ladder::FORCE, &rung.name),
+    let job = |program: &Program| {
+        let cmd = seeded(args, program.command().args(skips())).env(ladder::FORCE, &rung.name);
+        Job::tests(format!("{}, kernel {}", program.name, rung.name), cmd)
     };
     coding.map(job).collect()
 }
 
-/// The tests with the engine's own choice of kernel, then down the ladder. Returns the programs.
-fn kernels(args: &Args, steps: &mut Steps) -> Result<Vec<Program>> {
-    let programs = steps.step("test programs", || build("test --workspace"))?;
-    run_jobs(steps, "tests, automatic kernel", automatic(args, &programs))?;
+/// The engine's tests without its run-time compiler: what other architectures have, programs that are interpreted, in every row.
+const BARE: &str = "test -p gabion-engine --no-default-features --lib --test conformance --test vectors";
+
+/// What cargo does while the tests with the engine's own choice of kernel run. First what later tests need.
+fn beside(args: &Args, neon: Option<Job>) -> Vec<Job> {
+    let lints = |packages: &str| Cmd::cargo(&format!("clippy {packages} -- -D warnings"));
+    let documented = seeded(args, Cmd::cargo("test --workspace --doc").unset(ladder::FORCE));
+    let documentation = Cmd::cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings");
+    let commands = [
+        ("test programs, without the compiler", programs::built_by(Cmd::cargo(BARE))),
+        ("tests in the documentation", documented),
+        ("documentation", documentation),
+        ("lints, without the compiler", lints("-p gabion-engine --no-default-features --all-targets")),
+        ("lints, without GPUs and Redis", lints("-p gabion --no-default-features")),
+        // The whole workspace has the engine's measuring loops, which the program is built without.
+        ("lints, the program alone", lints("-p gabion")),
+    ];
+    commands.into_iter().map(|(name, cmd)| Job::command(name, cmd)).chain(neon).collect()
+}
+
+/// The tests with the engine's own choice of kernel, then down the ladder and with more inputs for decoders.
+fn kernels(args: &Args, steps: &mut Steps) -> Result<()> {
+    let built = steps.step("test programs", || build("test --workspace"))?;
+    let programs = &built.programs;
+    let neon = neon(args, steps)?;
+    let commands = if args.quick { Vec::new() } else { beside(args, neon) };
+    run_jobs(steps, "tests, automatic kernel", automatic(args, programs), commands)?;
     if args.quick {
-        for name in ["tests in the documentation", "tests, without the compiler", "tests, forced kernels"] {
+        for name in ["documentation, further lints, without the compiler", "tests, forced kernels", "fuzz"] {
             steps.skip(name, "--quick");
         }
-        return Ok(programs);
+        return Ok(());
     }
-    let documented = seeded(args, Cmd::cargo("test --workspace --doc").unset(ladder::FORCE));
-    steps.tests("tests in the documentation", &documented)?;
-    // What is left then is what other architectures have: programs that are interpreted, in every row.
-    let bare = "test -p gabion-engine --no-default-features --lib --test conformance --test vectors";
-    let bare = steps.step("test programs, without the compiler", || build(bare))?;
-    let mut jobs: Vec<Job> = automatic(args, &bare);
-    jobs.iter_mut().for_each(|job| job.label += ", without the compiler");
+    let bare = steps.step("test programs, without the compiler", || build(BARE))?.programs;
+    let without_the_compiler = |mut job: Job| {
+        job.label += ", without the compiler";
+        job
+    };
+    let mut jobs: Vec<Job> = automatic(args, &bare).into_iter().map(without_the_compiler).collect();
+    let product = built.product.context("the build of the tests has no program `gabion`")?;
     let mut skipped = Vec::new();
-    for rung in steps.step("kernel table", ladder::rungs)? {
+    for rung in steps.step("kernel table", || ladder::rungs(&product))? {
         if rung.supported {
-            jobs.extend(forced(args, &programs, &rung));
+            jobs.extend(forced(args, programs, &rung));
         } else {
             skipped.push(rung);
         }
     }
-    run_jobs(steps, "tests, without the compiler and on each row", jobs)?;
+    jobs.extend(fuzz(args, programs));
+    run_jobs(steps, "tests, without the compiler, on each row, and fuzz", jobs, Vec::new())?;
     for rung in skipped {
         steps.skip(&format!("tests, kernel {}", rung.name), &format!("this CPU has no {}", rung.needs));
     }
-    Ok(programs)
-}
-
-fn documentation(args: &Args, steps: &mut Steps) -> Result<()> {
-    if args.quick {
-        steps.skip("documentation", "--quick");
-        return Ok(());
-    }
-    let doc = Cmd::cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings");
-    steps.command("documentation", &doc)
+    Ok(())
 }
 
 #[cfg(test)]

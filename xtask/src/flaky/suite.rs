@@ -50,7 +50,7 @@ pub(super) fn build(
     filter: Option<&str>,
     prepare: &dyn Fn(Cmd) -> Cmd,
 ) -> Result<Vec<Suite>> {
-    let programs = programs::build(build_command(names))?;
+    let programs = programs::build(build_command(names))?.programs;
     let found = |name: &Name| {
         let program = programs.iter().find(|program| program.name == *name);
         let program = program.with_context(|| format!("no suite {name}"))?;
