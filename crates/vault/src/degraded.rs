@@ -14,11 +14,10 @@ pub use record::{Record, note, recorded};
 
 use crate::bit_set::AtomicBitSet;
 use crate::coder::Coders;
-use crate::examine::ExamineError;
+use crate::examine::{BlockFault, BlockState, ExamineError, ProtectedFile, StripeBuffer};
 use crate::geometry::Tail;
 use crate::shown::Shown;
 use crate::storage::{Content, Fault, Storage};
-use crate::stripe_reader::{BlockFault, BlockState, StripeBuffer, StripeReader};
 use crate::tree::Stat;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -141,7 +140,7 @@ struct Inner {
 #[derive(Debug)]
 enum Mode {
     Plain(Box<dyn Content>),
-    Guarded(Box<StripeReader>),
+    Guarded(Box<ProtectedFile>),
 }
 
 impl DegradedReader {
@@ -151,8 +150,8 @@ impl DegradedReader {
     /// See [`ReadError`]; damage is no error.
     pub fn open(storage: &dyn Storage, coders: &Coders, path: &[u8]) -> Result<DegradedReader, ReadError> {
         storage.check_size_known(path).map_err(ReadError::Open)?;
-        if let Some(stripe_reader) = StripeReader::open(storage, coders, path)? {
-            return DegradedReader::guarded(stripe_reader);
+        if let Some(protected) = ProtectedFile::open_to_read(storage, coders, path)? {
+            return DegradedReader::guarded(protected);
         }
         let content = storage.open(path).map_err(ReadError::Open)?;
         let stat = content.stat().map_err(ReadError::Open)?;
@@ -168,25 +167,25 @@ impl DegradedReader {
         coders: &Coders,
         path: &[u8],
     ) -> Result<Option<DegradedReader>, ReadError> {
-        let Some(stripe_reader) = StripeReader::open(storage, coders, path)? else { return Ok(None) };
+        let Some(protected) = ProtectedFile::open_to_read(storage, coders, path)? else { return Ok(None) };
         storage.check_size_known(path).map_err(ReadError::Open)?;
-        DegradedReader::guarded(stripe_reader).map(Some)
+        DegradedReader::guarded(protected).map(Some)
     }
 
-    fn guarded(stripe_reader: StripeReader) -> Result<DegradedReader, ReadError> {
-        stripe_reader.unlock().map_err(ReadError::Open)?;
-        let stat = stripe_reader.content().map(Content::stat).transpose().map_err(ReadError::Open)?;
+    fn guarded(protected: ProtectedFile) -> Result<DegradedReader, ReadError> {
+        protected.unlock().map_err(ReadError::Open)?;
+        let stat = protected.content.as_deref().map(Content::stat).transpose().map_err(ReadError::Open)?;
         let stat = stat.ok_or_else(|| ReadError::Open(io::ErrorKind::NotFound.into()))?;
-        Ok(DegradedReader::new(Mode::Guarded(Box::new(stripe_reader)), stat))
+        Ok(DegradedReader::new(Mode::Guarded(Box::new(protected)), stat))
     }
 
     fn new(mode: Mode, stat: Stat) -> DegradedReader {
         let (mut kept, mut bits) = (0, 0);
-        if let Mode::Guarded(stripe_reader) = &mode {
-            let code = &stripe_reader.header().code;
-            let stripe = code.blocks() * stripe_reader.header().geometry.block() as usize;
+        if let Mode::Guarded(protected) = &mode {
+            let code = &protected.header.code;
+            let stripe = code.blocks() * protected.header.geometry.block() as usize;
             kept = (KEPT_BYTES / stripe.max(1)).clamp(1, KEPT);
-            bits = stripe_reader.cut().stripes() * code.k() as u64;
+            bits = protected.cut().stripes() * code.k() as u64;
         }
         let inner = Arc::new(Inner {
             stat,
@@ -250,20 +249,18 @@ impl DegradedReader {
     pub fn vouches_for(&self, offset: u64, bytes: &[u8]) -> bool {
         match &self.inner.mode {
             Mode::Plain(_) => false,
-            Mode::Guarded(stripe_reader) => {
-                self.inner.vouches_for(stripe_reader, offset, bytes).unwrap_or(false)
-            }
+            Mode::Guarded(protected) => self.inner.vouches_for(protected, offset, bytes).unwrap_or(false),
         }
     }
 
     /// Loads the stripes behind `offset` in other threads.
     fn load_ahead(&self, offset: u64) {
-        let Mode::Guarded(stripe_reader) = &self.inner.mode else { return };
-        if offset >= self.size() || stripe_reader.header().geometry.tail() != Tail::Striped {
+        let Mode::Guarded(protected) = &self.inner.mode else { return };
+        if offset >= self.size() || protected.header.geometry.tail() != Tail::Striped {
             return;
         }
-        let stripe = stripe_reader.cut().locate(offset).0;
-        let until = (stripe + self.inner.kept as u64).saturating_sub(1).min(stripe_reader.cut().stripes());
+        let stripe = protected.cut().locate(offset).0;
+        let until = (stripe + self.inner.kept as u64).saturating_sub(1).min(protected.cut().stripes());
         let next = self.inner.loaded_until.fetch_max(until, Ordering::Relaxed).max(stripe + 1);
         if next >= until {
             return;
@@ -301,15 +298,15 @@ const LOADERS: usize = 2;
 impl Inner {
     /// Loads all data of a stripe. Errors are returned to the reader that needs the block.
     fn load_stripe(&self, stripe: u64) {
-        let Mode::Guarded(stripe_reader) = &self.mode else { return };
+        let Mode::Guarded(protected) = &self.mode else { return };
         let slot = self.slot(stripe);
         let mut stripe_buffer = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if stripe_buffer.states.is_empty() {
-            stripe_reader.begin(&mut stripe_buffer, stripe);
+            protected.begin(&mut stripe_buffer, stripe);
         }
-        let run = stripe_reader.cut().run(stripe, 1);
-        for column in 0..stripe_reader.header().code.k() {
-            if self.load(stripe_reader, &mut stripe_buffer, column, run.cell(0, column)).is_err() {
+        let run = protected.cut().run(stripe, 1);
+        for column in 0..protected.header.code.k() {
+            if self.load(protected, &mut stripe_buffer, column, run.cell(0, column)).is_err() {
                 return;
             }
         }
@@ -326,36 +323,31 @@ impl Inner {
                 self.counted().unverified_bytes += got as u64;
                 if got < want { Err(ReadError::Short(offset + got as u64)) } else { Ok(got) }
             }
-            Mode::Guarded(stripe_reader) => {
-                self.forget_if_changed(stripe_reader)?;
-                self.announce(stripe_reader, offset, want as u64);
+            Mode::Guarded(protected) => {
+                self.forget_if_changed(protected)?;
+                self.announce(protected, offset, want as u64);
                 let mut done = 0;
                 while done < want {
-                    done += self.read_cell(stripe_reader, offset + done as u64, &mut buffer[done..])?;
+                    done += self.read_cell(protected, offset + done as u64, &mut buffer[done..])?;
                 }
                 Ok(want)
             }
         }
     }
 
-    fn vouches_for(
-        &self,
-        stripe_reader: &StripeReader,
-        offset: u64,
-        bytes: &[u8],
-    ) -> Result<bool, ReadError> {
+    fn vouches_for(&self, protected: &ProtectedFile, offset: u64, bytes: &[u8]) -> Result<bool, ReadError> {
         let end = offset.saturating_add(bytes.len() as u64);
         if self.suspicious.load(Ordering::Relaxed) || end > self.stat.size {
             return Ok(false);
         }
-        self.forget_if_changed(stripe_reader)?;
-        self.announce(stripe_reader, offset, bytes.len() as u64);
+        self.forget_if_changed(protected)?;
+        self.announce(protected, offset, bytes.len() as u64);
         let mut at = offset;
         while at < end {
-            let (stripe, column) = stripe_reader.cut().locate(at);
-            let run = stripe_reader.cut().run(stripe, 1);
+            let (stripe, column) = protected.cut().locate(at);
+            let run = protected.cut().run(stripe, 1);
             let cell = run.cell(0, column);
-            let bit = stripe * stripe_reader.header().code.k() as u64 + column as u64;
+            let bit = stripe * protected.header.code.k() as u64 + column as u64;
             if !self.verified.contains(bit) {
                 // The end of a file is no whole block: it is checked with zeros behind it.
                 let is_whole = cell.start == at && cell.end - cell.start == run.block;
@@ -367,10 +359,10 @@ impl Inner {
                 let slot = self.slot(stripe);
                 let mut stripe_buffer = slot.lock().unwrap_or_else(PoisonError::into_inner);
                 if stripe_buffer.states.is_empty() {
-                    stripe_reader.begin(&mut stripe_buffer, stripe);
+                    protected.begin(&mut stripe_buffer, stripe);
                 }
                 if stripe_buffer.states[column] != BlockState::Unread
-                    || stripe_reader.check(&stripe_buffer, column, block)? != BlockState::Verified
+                    || protected.check(&stripe_buffer, column, block)? != BlockState::Verified
                 {
                     return Ok(false);
                 }
@@ -383,8 +375,8 @@ impl Inner {
 
     /// For storage with mutable files: checks that the version is the same. Otherwise the states of blocks are invalid
     /// and reconstruction would give older content.
-    fn forget_if_changed(&self, stripe_reader: &StripeReader) -> Result<(), ReadError> {
-        let Some(content) = stripe_reader.content().filter(|content| !content.is_immutable()) else {
+    fn forget_if_changed(&self, protected: &ProtectedFile) -> Result<(), ReadError> {
+        let Some(content) = protected.content.as_deref().filter(|content| !content.is_immutable()) else {
             return Ok(());
         };
         let now = content.stat().map_err(ReadError::Open)?;
@@ -400,7 +392,7 @@ impl Inner {
     }
 
     /// Prefetches behind a read near the end of the last one. Reads of several threads are not exactly in order.
-    fn announce(&self, stripe_reader: &StripeReader, offset: u64, bytes: u64) {
+    fn announce(&self, protected: &ProtectedFile, offset: u64, bytes: u64) {
         let end = offset + bytes;
         if self.last.swap(end, Ordering::Relaxed).abs_diff(offset) > AHEAD / 2 && offset != 0 {
             return;
@@ -417,14 +409,14 @@ impl Inner {
         self.announced.store(until, Ordering::Relaxed);
         let suspicious = self.suspicious.load(Ordering::Relaxed);
         // Columns of a contiguous file are far apart: the other columns of a stripe are not read next.
-        let in_one_piece = stripe_reader.header().geometry.tail() != Tail::Striped;
-        for stripes in stripe_reader.cut().stripes_of(at..until) {
+        let in_one_piece = protected.header.geometry.tail() != Tail::Striped;
+        for stripes in protected.cut().stripes_of(at..until) {
             if suspicious || !in_one_piece {
-                stripe_reader.prefetch(stripes.clone());
+                protected.prefetch(stripes.clone());
             }
             match suspicious {
-                true => stripes.for_each(|stripe| stripe_reader.prefetch_frames(stripe, 1)),
-                false => stripe_reader.prefetch_tables(stripes),
+                true => stripes.for_each(|stripe| protected.prefetch_frames(stripe, 1)),
+                false => protected.prefetch_tables(stripes),
             }
         }
     }
@@ -432,20 +424,20 @@ impl Inner {
     /// Reads the part of the block at `offset` that fits in `buffer`.
     fn read_cell(
         &self,
-        stripe_reader: &StripeReader,
+        protected: &ProtectedFile,
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<usize, ReadError> {
-        let (stripe, column) = stripe_reader.cut().locate(offset);
-        let run = stripe_reader.cut().run(stripe, 1);
+        let (stripe, column) = protected.cut().locate(offset);
+        let run = protected.cut().run(stripe, 1);
         let cell = run.cell(0, column);
         let within = (offset - cell.start) as usize;
         let bytes = ((cell.end - offset) as usize).min(buffer.len());
         let buffer = &mut buffer[..bytes];
-        let bit = stripe * stripe_reader.header().code.k() as u64 + column as u64;
+        let bit = stripe * protected.header.code.k() as u64 + column as u64;
         let kept = self.kept(stripe);
         if kept.is_none() && self.verified.contains(bit) {
-            let content = stripe_reader.content().map(|content| content.read_at(offset, buffer));
+            let content = protected.content.as_deref().map(|content| content.read_at(offset, buffer));
             if let Some(Ok(got)) = content
                 && got == bytes
             {
@@ -455,20 +447,20 @@ impl Inner {
         let slot = kept.unwrap_or_else(|| self.slot(stripe));
         let mut stripe_buffer = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if stripe_buffer.states.is_empty() {
-            stripe_reader.begin(&mut stripe_buffer, stripe);
+            protected.begin(&mut stripe_buffer, stripe);
         }
         // A complete block is read directly into the caller's buffer.
         let whole = bytes as u64 == run.block && !self.suspicious.load(Ordering::Relaxed);
         if whole && stripe_buffer.states[column] == BlockState::Unread {
-            let read = stripe_reader.content().map(|content| content.read(&run, 0, column, buffer));
+            let read = protected.content.as_deref().map(|content| content.read(&run, 0, column, buffer));
             if matches!(read, Some(Ok(got)) if got == bytes)
-                && stripe_reader.check(&stripe_buffer, column, buffer)? == BlockState::Verified
+                && protected.check(&stripe_buffer, column, buffer)? == BlockState::Verified
             {
                 self.note_verified(bit);
                 return Ok(bytes);
             }
         }
-        self.load(stripe_reader, &mut stripe_buffer, column, cell)?;
+        self.load(protected, &mut stripe_buffer, column, cell)?;
         buffer.copy_from_slice(&stripe_buffer.blocks[column][within..within + bytes]);
         if stripe_buffer.unsure {
             self.counted().unverified_bytes += bytes as u64;
@@ -481,7 +473,7 @@ impl Inner {
     /// Loads the block of a column into `stripe_buffer`, reconstructing it if necessary, and counts the work.
     fn load(
         &self,
-        stripe_reader: &StripeReader,
+        protected: &ProtectedFile,
         stripe_buffer: &mut StripeBuffer,
         column: usize,
         cell: Range<u64>,
@@ -490,7 +482,7 @@ impl Inner {
         if before[column].is_correct() {
             return Ok(());
         }
-        let had = stripe_reader.load(stripe_buffer, &[column])?;
+        let had = protected.load(stripe_buffer, &[column])?;
         let fault = |state: BlockState| if let BlockState::Faulty(why) = state { why } else { None };
         // Faults of blocks that were reconstructed are reported as well.
         let faults = std::mem::take(&mut stripe_buffer.faults);
@@ -500,16 +492,16 @@ impl Inner {
             .count() as u64;
         if made > 0 || !had {
             // A block that was written while it was read differs as well, without damage.
-            if let Err(changed) = self.forget_if_changed(stripe_reader) {
+            if let Err(changed) = self.forget_if_changed(protected) {
                 stripe_buffer.states.clear();
                 return Err(changed);
             }
         }
         let mut report = self.counted();
         for (at, why) in faults {
-            let name = Shown::bytes(stripe_reader.place_of(at)).to_string();
+            let name = Shown::bytes(protected.place_of(at)).to_string();
             *report.faults.entry(name).or_default().entry(why).or_default() += 1;
-            if at < stripe_reader.header().code.k() {
+            if at < protected.header.code.k() {
                 self.suspicious.store(true, Ordering::Relaxed);
             }
             if why == BlockFault::Wrong && report.wrong.len() < MAX_LISTED {
@@ -526,7 +518,7 @@ impl Inner {
         let bad =
             stripe_buffer.states.iter().enumerate().filter_map(|(at, &state)| Some((at, fault(state)?)));
         let why: Vec<String> = bad
-            .map(|(at, why)| format!("{} is {}", Shown::bytes(stripe_reader.place_of(at)), why.words()))
+            .map(|(at, why)| format!("{} is {}", Shown::bytes(protected.place_of(at)), why.words()))
             .collect();
         Err(ReadError::Lost { range: cell, why: why.join(", ") })
     }

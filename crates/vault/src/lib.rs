@@ -39,7 +39,6 @@ pub mod schedule;
 pub mod scrub;
 pub mod status;
 pub mod storage;
-pub mod stripe_reader;
 pub mod throttle;
 pub mod vault;
 pub mod version;

@@ -352,7 +352,7 @@ fn record_result(
 /// Examines a rebuilt file that a scrub had found damaged, and records its state. The damage may have been the missing
 /// columns, which are restored, or corruption elsewhere in the file, which stays.
 fn reexamine_damaged(vault: &Vault, path: &[u8], entry: Entry) -> Result<(), CatalogueError> {
-    let look = ExamineOptions { threads: 1, from_medium: false, progress: &|_| {}, stopped: &|| false };
+    let look = ExamineOptions::quiet(1, &|| false);
     let found = ProtectedFile::open_known(&*vault.storage, &vault.coders, path, &entry)
         .and_then(|protected| examine(&protected, look).map(|findings| (protected, findings)));
     let catalogue = &vault.catalogue;

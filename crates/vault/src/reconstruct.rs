@@ -1,7 +1,7 @@
 //! Reconstruction of unreadable ranges of a file from the rest of their stripe.
 
 use crate::coder::Coders;
-use crate::examine::{ExamineError, ProtectedFile, Stripe};
+use crate::examine::{ExamineError, ProtectedFile, StripeBuffer};
 use crate::storage::Storage;
 use crate::tree::Generation;
 use std::ops::Range;
@@ -57,18 +57,16 @@ fn reconstruct_blocks(
     sink: Sink<'_>,
 ) -> Result<(), ReconstructError> {
     let cut = protected.cut();
-    let mut stripe = Stripe::default();
+    let mut stripe = StripeBuffer::default();
     let mut loaded = None;
     for range in ranges {
         let Some(first) = cut.stripes_of(range.clone()).first().map(|stripes| stripes.start) else {
             continue;
         };
         let run = cut.run(first, 1);
-        let block = run.block as usize;
         if loaded != Some(first) {
-            stripe.read_records(protected, &run);
-            stripe.examine(protected, &run, 0)?;
-            if !stripe.restore(protected, block)? {
+            protected.read_whole(&mut stripe, first)?;
+            if !stripe.restore(&protected.coder, 0..protected.header.code.blocks())? {
                 return Err(ReconstructError::TooLittle);
             }
             loaded = Some(first);
@@ -78,9 +76,9 @@ fn reconstruct_blocks(
             cell.start <= range.start && range.end <= cell.end
         });
         let Some(column) = column else { return Err(ReconstructError::Outdated) };
-        let start = column * block + (range.start - run.cell(0, column).start) as usize;
+        let start = (range.start - run.cell(0, column).start) as usize;
         let bytes = (range.end - range.start) as usize;
-        sink(range.clone(), &stripe.blocks[start..start + bytes])?;
+        sink(range.clone(), &stripe.blocks[column][start..start + bytes])?;
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ pub use draft::Draft;
 
 use crate::coder::Coders;
 use crate::format::header::{END_BYTES, HEADER_UNIT, MAX_COLUMNS};
-use crate::format::{Header, HeaderError, Records};
+use crate::format::{Frame, Header, HeaderError, Records};
 use crate::shown::Shown;
 use crate::tree::{Tree, absent_is_none, stat_of};
 use gabion_engine::Code;
@@ -395,6 +395,12 @@ impl Part {
     pub fn is_plausible(&self, size: u64) -> bool {
         let there = stat_of(&self.file).map_or(0, |stat| stat.size);
         there >= self.records.file() / 2 || size >= self.header.generation.size / 2
+    }
+
+    /// The frame of a redundancy column at the end of `bytes`; none if its table is damaged.
+    pub fn frame<'a>(&self, bytes: &'a [u8], column: usize, stripe: u64) -> Option<Frame<'a>> {
+        let shape = (self.header.code.k(), self.header.strong);
+        Frame::open(bytes, shape, self.header.frame_key(), column, stripe)
     }
 
     /// Redundancy columns in this file, counted from 0.

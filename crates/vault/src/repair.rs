@@ -10,7 +10,9 @@ mod recording;
 
 use crate::catalogue::{CatalogueError, Entry, State};
 use crate::damage::{DamageReport, damage_report, remaining_redundancy};
-use crate::examine::{ExamineError, ExamineOptions, Findings, ProtectedFile, Stripe, StripeFault, examine};
+use crate::examine::{
+    ExamineError, ExamineOptions, Findings, ProtectedFile, StripeBuffer, StripeFault, examine,
+};
 use crate::format::{Frame, Metadata};
 use crate::metadata::without_privileges;
 use crate::redundancy::redo;
@@ -181,14 +183,7 @@ pub fn repair(vault: &Vault, path: &[u8], context: RunContext<'_>) -> Result<Rep
         protected => protected?,
     };
     refuse_redundancy_of_another_file(vault, path, &protected)?;
-    let quiet = |_: u64| {};
-    let look = ExamineOptions {
-        threads: context.threads,
-        from_medium: false,
-        progress: &quiet,
-        stopped: context.stopped,
-    };
-    let findings = examine(&protected, look)?;
+    let findings = examine(&protected, ExamineOptions::quiet(context.threads, context.stopped))?;
     let mark = repair_mark::read(&vault.repository, path)?.filter(|mark| mark.is_of(protected.stat.as_ref()));
     let mut work = Work {
         vault,
@@ -292,9 +287,8 @@ impl Work<'_> {
             let whole = self.whole(fault)?;
             for &column in &fault.data {
                 let cell = run.cell(0, column);
-                let right = whole.as_ref().map(|stripe| {
-                    &stripe.blocks[column * run.block as usize..][..(cell.end - cell.start) as usize]
-                });
+                let right =
+                    whole.as_ref().map(|stripe| &stripe.blocks[column][..(cell.end - cell.start) as usize]);
                 if !mark.is_unfinished(self.protected, &run, column, right) {
                     edited.insert((fault.stripe, column));
                 }
@@ -309,15 +303,13 @@ impl Work<'_> {
     }
 
     /// Reads a stripe again and reconstructs it; none if too few blocks are left.
-    fn whole(&self, fault: &StripeFault) -> Result<Option<Stripe>, RepairError> {
-        let run = self.protected.cut().run(fault.stripe, 1);
-        let mut stripe = Stripe::default();
-        stripe.read_records(self.protected, &run);
-        stripe.examine(self.protected, &run, 0)?;
+    fn whole(&self, fault: &StripeFault) -> Result<Option<StripeBuffer>, RepairError> {
+        let (coder, mut stripe) = (&self.protected.coder, StripeBuffer::default());
+        self.protected.read_whole(&mut stripe, fault.stripe)?;
         if fault.stale {
-            return Ok(Some(stripe.trusting(self.protected, run.block as usize)?));
+            stripe.trust_data(coder)?;
         }
-        Ok(stripe.restore(self.protected, run.block as usize)?.then_some(stripe))
+        Ok(stripe.restore(coder, 0..coder.code().blocks())?.then_some(stripe))
     }
 
     /// Repairs frames and headers before data: every good frame is needed while the data is damaged.
@@ -331,14 +323,13 @@ impl Work<'_> {
                 findings.faults.iter().filter(|fault| fault.redundancy.iter().any(|c| columns.contains(c)))
             {
                 let Some(stripe) = self.whole(fault)? else { continue };
-                let Some(seals) = &stripe.seals else { continue };
-                let block = stripe.blocks.len() / seals.len();
-                let frame = block + self.protected.coder.table_bytes();
+                let Some(seals) = stripe.data_seals(k) else { continue };
+                let frame = stripe.block + self.protected.coder.table_bytes();
                 for &column in fault.redundancy.iter().filter(|column| columns.contains(column)) {
+                    let Some(own) = &stripe.seals[k + column] else { continue };
                     let mut repaired = vec![0; frame];
-                    repaired[..block].copy_from_slice(&stripe.blocks[(k + column) * block..][..block]);
-                    let (data, own) = (&seals[..k], &seals[k + column]);
-                    Frame::seal(&mut repaired, part.header.frame_key(), column, fault.stripe, data, own);
+                    repaired[..stripe.block].copy_from_slice(&stripe.blocks[k + column]);
+                    Frame::seal(&mut repaired, part.header.frame_key(), column, fault.stripe, &seals, own);
                     let within = column - part.header.first;
                     writes.push((part.records.frame_offset(within, fault.stripe), repaired));
                     bytes += frame;
@@ -427,7 +418,7 @@ impl Work<'_> {
             let columns: Vec<usize> = fault.data.iter().copied().filter(|it| !is_edited(it)).collect();
             for column in columns {
                 let cell = run.cell(0, column);
-                let bytes = &stripe.blocks[column * run.block as usize..][..(cell.end - cell.start) as usize];
+                let bytes = &stripe.blocks[column][..(cell.end - cell.start) as usize];
                 file.write(&run, 0, column, bytes)?;
                 self.done.data_blocks += 1;
             }
@@ -562,8 +553,7 @@ impl Work<'_> {
             return Ok(self.done);
         }
         let again = ProtectedFile::open(&*self.vault.storage, &self.vault.coders, self.path)?;
-        let look = ExamineOptions { threads: 1, from_medium: false, progress: &|_| {}, stopped: &|| false };
-        let after = examine(&again, look)?;
+        let after = examine(&again, ExamineOptions::quiet(1, &|| false))?;
         let left = damage_report(self.path, &again, &after);
         // Content that could not be restored is lost, even where others have written since.
         self.done.state = match after.is_lost() {

@@ -13,7 +13,6 @@ use crate::format::Header;
 use crate::redundancy::PartPath;
 use crate::storage::plain::content_of;
 use crate::storage::{Content, Storage};
-use crate::stripe_reader::StripeReader;
 use crate::tree::{Generation, stat_of};
 use crate::version;
 use std::fs::File;
@@ -43,7 +42,7 @@ impl DegradedReader {
                 return None;
             }
             // With one repository per file, the layout does not depend on the name.
-            DegradedReader::guarded(StripeReader::of(protected, storage, b"").ok()?).ok()
+            DegradedReader::guarded(protected.for_reading(storage, b"").ok()?).ok()
         };
         let places =
             |name: &[u8]| storage.repositories().into_iter().map(|it| it.place(name)).collect::<Vec<_>>();

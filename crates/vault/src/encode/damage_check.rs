@@ -18,9 +18,7 @@ impl Encoder<'_> {
             Err(ExamineError::Unprotected | ExamineError::Unusable(_)) => return Ok(()),
             protected => protected?,
         };
-        let EncodeOptions { threads, stopped, .. } = options;
-        let examine_options =
-            examine::ExamineOptions { threads, from_medium: false, progress: &|_| {}, stopped };
+        let examine_options = examine::ExamineOptions::quiet(options.threads, options.stopped);
         let findings = examine::examine(&protected, examine_options).map_err(|error| match error {
             ExamineError::Stopped => EncodeError::Stopped,
             error => EncodeError::Examine(error),
@@ -86,9 +84,7 @@ impl Encoder<'_> {
         if !is_same_content(&protected.header, &stat.generation()) || is_doubtful(&protected.header) {
             return Ok(());
         }
-        let EncodeOptions { threads, stopped, .. } = options;
-        let examine_options =
-            examine::ExamineOptions { threads, from_medium: false, progress: &|_| {}, stopped };
+        let examine_options = examine::ExamineOptions::quiet(options.threads, options.stopped);
         match examine::examine(&protected, examine_options) {
             Ok(findings) if findings.has_bad_data() => {}
             Ok(_) => return Ok(()),

@@ -192,11 +192,7 @@ impl Rows<'_> {
             let Some(old) = &parity_file.old else { return Ok(false) };
             for (column, bytes) in row_of(records, row, frame, parity_file.placement.columns).enumerate() {
                 let column = parity_file.placement.first + column;
-                let Some(opened) =
-                    Frame::open(bytes, old_coder.shape(), old.header.frame_key(), column, stripe)
-                else {
-                    return Ok(false);
-                };
+                let Some(opened) = old.frame(bytes, column, stripe) else { return Ok(false) };
                 if let Some(tracker) = to_compare.take_if(|it| it.is_described_by(old)) {
                     tracker.compare_row(run, row, &opened, &seals, &mut totals.compared);
                 }
@@ -229,8 +225,7 @@ impl Rows<'_> {
             let (Some(old), Some(old_coder)) = (&parity_file.old, old_coder) else { return Ok(false) };
             for (column, bytes) in row_of(records, row, frame, parity_file.placement.columns).enumerate() {
                 let column = parity_file.placement.first + column;
-                let opened = Frame::open(bytes, old_coder.shape(), old.header.frame_key(), column, stripe);
-                let Some(opened) = opened else { return Ok(false) };
+                let Some(opened) = old.frame(bytes, column, stripe) else { return Ok(false) };
                 if old_coder.sign(opened.block)? != opened.own() {
                     return Ok(false);
                 }
@@ -254,8 +249,8 @@ impl Rows<'_> {
 
     /// Removes the checks of replaced frames from the roots.
     fn take_checks_out(&self, stripe: u64, row: u64, frame: usize, scratch: &Scratch, totals: &mut Totals) {
-        for (at, (parity_file, old_coder)) in self.parity_files.iter().zip(self.old_coders).enumerate() {
-            let (Some(old), Some(old_coder)) = (&parity_file.old, old_coder) else {
+        for (at, parity_file) in self.parity_files.iter().enumerate() {
+            let Some(old) = &parity_file.old else {
                 totals.root_is_unknown = true;
                 return;
             };
@@ -263,7 +258,7 @@ impl Rows<'_> {
                 row_of(&scratch.old[at], row, frame, parity_file.placement.columns).enumerate()
             {
                 let column = parity_file.placement.first + column;
-                match Frame::open(bytes, old_coder.shape(), old.header.frame_key(), column, stripe) {
+                match old.frame(bytes, column, stripe) {
                     Some(opened) => toggle(&mut totals.roots[at], opened.check()),
                     None => totals.root_is_unknown = true,
                 }

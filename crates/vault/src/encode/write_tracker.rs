@@ -195,7 +195,7 @@ impl WriteTracker {
         options: EncodeOptions<'_>,
         compared: &mut Compared,
     ) -> Result<(), EncodeError> {
-        let (was, key) = (old.records.cut(), old.header.frame_key());
+        let was = old.records.cut();
         let mut records = Vec::new();
         for stripe in first..was.stripes() {
             let run = was.run(stripe, 1);
@@ -209,10 +209,10 @@ impl WriteTracker {
             old.read_records(stripe, 1, &mut records).map_err(EncodeError::read)?;
             let bytes = run.block as usize + coder.table_bytes();
             // Any intact frame holds the signatures of all data blocks.
-            let frame = records.chunks_exact(bytes).enumerate().find_map(|(column, bytes)| {
-                Frame::open(bytes, coder.shape(), key, old.header.first + column, stripe)
-            });
-            let Some(frame) = frame else { continue };
+            let mut frames = old.columns().zip(records.chunks_exact(bytes));
+            let Some(frame) = frames.find_map(|(column, bytes)| old.frame(bytes, column, stripe)) else {
+                continue;
+            };
             let mut block = vec![0; run.block as usize];
             for (column, wanted) in frame.data().enumerate() {
                 let cell = run.cell(0, column);

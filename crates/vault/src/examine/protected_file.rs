@@ -1,6 +1,7 @@
 //! A protected file with its redundancy, opened.
 
 use super::ExamineError;
+use super::stripe_reader::LazyState;
 use crate::catalogue::Entry;
 use crate::coder::{Coder, Coders};
 use crate::format::Header;
@@ -27,6 +28,7 @@ pub struct ProtectedFile {
     pub header: Header,
     /// Prepared code.
     pub coder: Arc<Coder>,
+    pub(super) lazy: LazyState,
 }
 
 /// Splits redundancy files into those that belong together, newest first, and the others: a target that was offline
@@ -98,7 +100,7 @@ impl ProtectedFile {
     ///
     /// # Errors
     /// See [`ExamineError`].
-    pub(crate) fn open_to_read(
+    pub(super) fn open_present(
         storage: &dyn Storage,
         coders: &Coders,
         path: &[u8],
@@ -216,7 +218,8 @@ impl ProtectedFile {
             others.iter().map(|part| (part.place.tree.shown(&part.place.path), "it is of another version"));
         unusable.extend(stale.map(|(path, why)| (path, why.to_owned())));
         let coder = coders.of_header(&header)?;
-        let mut protected = ProtectedFile { content, stat, parts: together, unusable, header, coder };
+        let lazy = LazyState::default();
+        let mut protected = ProtectedFile { content, stat, parts: together, unusable, header, coder, lazy };
         // If all columns of the newest version are present, other files are leftovers of a target that was offline and
         // no loss.
         if protected.columns() == protected.header.code.m() {

@@ -9,7 +9,7 @@
 //! The same sum confirms data without any frame: if the checks of its missing frames are exactly the difference to the
 //! root, the data is correct.
 
-use super::{ExamineError, Findings, ProtectedFile, Stripe};
+use super::{ExamineError, Findings, ProtectedFile, StripeBuffer};
 use crate::format::frame::{Check, check_of, encode_seals, toggle};
 
 /// Maximum number of stripes in question. With more of them than bits in a sum the selection is not unique anyway.
@@ -51,37 +51,35 @@ impl Sums {
         Sums { parts, questions: Vec::new(), too_many: false, untold: Vec::new() }
     }
 
-    /// Adds an examined stripe with blocks of `block` bytes. `readable`: all of its data could be read.
+    /// Adds a stripe that was read in the strict mode.
     pub(super) fn take(
         &mut self,
         protected: &ProtectedFile,
-        stripe: &Stripe,
-        number: u64,
-        block: usize,
-        readable: bool,
+        stripe: &StripeBuffer,
     ) -> Result<(), ExamineError> {
-        let k = protected.header.code.k();
-        let checks = stripe.checks(protected, number);
-        let untold = readable && stripe.seals.is_none();
+        let (k, number) = (protected.header.code.k(), stripe.stripe);
+        let checks = stripe.frame_checks(protected);
+        let (readable, is_told) = (stripe.is_readable(k), stripe.has_seals(k));
+        let untold = readable && !is_told;
         for (sum, check) in self.parts.iter_mut().zip(&checks) {
             match check {
                 Some(check) => toggle(&mut sum.total, check),
                 None => sum.known &= untold,
             }
         }
-        let is_told = stripe.seals.is_some() && stripe.good[..k].iter().any(|&good| !good);
-        if !readable || !(untold || is_told) {
+        let is_refuted = is_told && (0..k).any(|column| !stripe.is_correct(column));
+        if !readable || !(untold || is_refuted) {
             return Ok(());
         }
         if self.questions.len() == MAX_QUESTIONS && !untold {
             self.too_many = true;
             return Ok(());
         }
-        let trusted =
-            Stripe { blocks: stripe.blocks.clone(), ..Stripe::default() }.trusting(protected, block)?;
+        let mut trusted =
+            StripeBuffer { stripe: number, blocks: stripe.blocks.clone(), ..StripeBuffer::default() };
+        trusted.trust_data(&protected.coder)?;
         let mut turns: Vec<Check> = vec![[0; 16]; checks.len()];
-        for (turn, (is, would_be)) in
-            turns.iter_mut().zip(checks.iter().zip(trusted.checks(protected, number)))
+        for (turn, (is, would_be)) in turns.iter_mut().zip(checks.iter().zip(trusted.frame_checks(protected)))
         {
             is.iter().chain(&would_be).for_each(|check| toggle(turn, check));
         }
@@ -181,42 +179,26 @@ fn believe(stripes: impl Iterator<Item = u64>, protected: &ProtectedFile, findin
     }
 }
 
-impl Stripe {
+impl StripeBuffer {
     /// Per redundancy file: the sum of the checks that its frames of this stripe should have; none if it is unknown.
-    fn checks(&self, protected: &ProtectedFile, number: u64) -> Vec<Option<Check>> {
-        let k = protected.header.code.k();
+    fn frame_checks(&self, protected: &ProtectedFile) -> Vec<Option<Check>> {
+        let (k, coder) = (protected.header.code.k(), &protected.coder);
+        let data = self.data_seals(k);
         let of = |part: &crate::redundancy::Part| {
-            let seals = self.seals.as_ref()?;
             let mut sum = [0; 16];
             for column in part.columns() {
-                let own = &seals[k + column];
+                let own = self.seals[k + column]?;
                 // Without the law, and for hashes, only the frame itself contains the expected value.
-                let unknown = protected.coder.is_strong() && own.hash.is_none();
-                if unknown || (!protected.coder.has_law() && !self.good[k + column]) {
+                let unknown = coder.is_strong() && own.hash.is_none();
+                if unknown || (!coder.has_law() && !self.is_correct(k + column)) {
                     return None;
                 }
-                toggle(
-                    &mut sum,
-                    &check_of(part.header.frame_key(), column, number, &encode_seals(&seals[..k], own)),
-                );
+                let table = encode_seals(data.as_ref()?, &own);
+                toggle(&mut sum, &check_of(part.header.frame_key(), column, self.stripe, &table));
             }
-            Some(sum)
+            data.is_some().then_some(sum)
         };
         protected.parts.iter().map(of).collect()
-    }
-
-    /// The stripe under the assumption that its data is correct: redundancy is computed from it.
-    ///
-    /// # Errors
-    /// The code fails.
-    pub fn trusting(mut self, protected: &ProtectedFile, block: usize) -> Result<Stripe, ExamineError> {
-        let k = protected.header.code.k();
-        let (data, redundancy) = self.blocks.split_at_mut(k * block);
-        let data: Vec<&[u8]> = data.chunks_exact(block).collect();
-        let mut outputs: Vec<&mut [u8]> = redundancy.chunks_exact_mut(block).collect();
-        self.seals = Some(protected.coder.encode(&data, &mut outputs)?);
-        self.good = vec![true; protected.header.code.blocks()];
-        Ok(self)
     }
 }
 

@@ -11,11 +11,10 @@ use super::lock;
 use super::state::OpenState;
 use crate::bit_set::AtomicBitSet;
 use crate::degraded::Report;
-use crate::examine::{ExamineError, ProtectedFile};
+use crate::examine::{BlockFault, BlockState, ExamineError, ProtectedFile, StripeBuffer};
 use crate::geometry::merge;
 use crate::reconstruct::{ReconstructError, reconstruct_ranges};
 use crate::storage::pool::error::PoolError;
-use crate::stripe_reader::{BlockFault, BlockState, StripeBuffer, StripeReader};
 use crate::world::Stopwatch;
 use std::io::IoSlice;
 use std::ops::Range;
@@ -39,7 +38,7 @@ pub(super) struct BlockGuard {
 /// Signatures of the blocks of a version.
 #[derive(Debug)]
 struct SignatureTables {
-    stripe_reader: StripeReader,
+    protected: ProtectedFile,
     /// Blocks that matched their signature.
     right: AtomicBitSet,
     /// Whether all tables are the latest ones, checked on first use.
@@ -88,10 +87,10 @@ impl LiveFile {
             Some((path, ProtectedFile::try_open(pool, coders, path).ok().filter(knows_version)?))
         });
         let (path, subject) = subject?;
-        let stripe_reader = StripeReader::of(subject, pool, path).ok()?;
-        stripe_reader.unlock().ok()?;
-        let blocks = stripe_reader.cut().stripes() * stripe_reader.header().code.k() as u64;
-        Some(SignatureTables { stripe_reader, right: AtomicBitSet::with_len(blocks), sure: OnceLock::new() })
+        let protected = subject.for_reading(pool, path).ok()?;
+        protected.unlock().ok()?;
+        let blocks = protected.cut().stripes() * protected.header.code.k() as u64;
+        Some(SignatureTables { protected, right: AtomicBitSet::with_len(blocks), sure: OnceLock::new() })
     }
 
     /// Blocks overlapping `ranges` that differ from their signature although they were not written since.
@@ -103,8 +102,8 @@ impl LiveFile {
         recheck: Recheck,
     ) -> Vec<Range<u64>> {
         let Some(tables) = self.tables(state, current_paths) else { return Vec::new() };
-        let stripe_reader = &tables.stripe_reader;
-        let (cut, header) = (stripe_reader.cut(), stripe_reader.header());
+        let protected = &tables.protected;
+        let (cut, header) = (protected.cut(), &protected.header);
         let mut found: Vec<Range<u64>> = Vec::new();
         let (mut stripe_buffer, mut loaded) = (StripeBuffer::default(), None);
         for range in ranges {
@@ -126,10 +125,10 @@ impl LiveFile {
                     continue;
                 }
                 if loaded != Some(stripe) {
-                    stripe_reader.begin(&mut stripe_buffer, stripe);
+                    protected.begin(&mut stripe_buffer, stripe);
                     loaded = Some(stripe);
                 }
-                match stripe_reader.check(&stripe_buffer, column, &block) {
+                match protected.check(&stripe_buffer, column, &block) {
                     Ok(BlockState::Verified) => {
                         tables.right.insert(bit);
                     }
@@ -249,6 +248,6 @@ impl LiveFile {
 impl SignatureTables {
     /// A disk that lost a write has tables of older blocks; blocks that differ from these may be newer.
     fn is_sure(&self) -> bool {
-        *self.sure.get_or_init(|| self.stripe_reader.is_current())
+        *self.sure.get_or_init(|| self.protected.has_current_frames())
     }
 }

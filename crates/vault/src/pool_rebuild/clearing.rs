@@ -2,11 +2,11 @@
 
 use super::file::{FileError, FileResult, Rebuilder, at};
 use super::survey::{RedundancyParts, parts};
+use crate::examine::ProtectedFile;
 use crate::format::Header;
 use crate::redundancy::{PartPath, redo};
 use crate::storage::TargetState;
 use crate::storage::pool::stub::Stub;
-use crate::stripe_reader::StripeReader;
 use crate::tree::Tree;
 use std::collections::BTreeSet;
 use std::io;
@@ -54,14 +54,16 @@ impl Rebuilder<'_> {
             columns.extend(part.columns().map(|column| stub.targets.len() + column));
         }
         drop((current, others));
-        let Some(stripe_reader) = StripeReader::open(self.pool, self.coders, path)? else { return Ok(()) };
+        let Some(protected) = ProtectedFile::open_to_read(self.pool, self.coders, path)? else {
+            return Ok(());
+        };
         // Columns that were just written were verified then.
         let old: Vec<usize> = columns
             .into_iter()
-            .filter(|column| !fresh.contains(column) && !stripe_reader.target(*column).is_empty())
+            .filter(|column| !fresh.contains(column) && !protected.target(*column).is_empty())
             .collect();
         if !old.is_empty() {
-            let bad = self.verify(&stripe_reader, &old, threads)?;
+            let bad = self.verify(&protected, &old, threads)?;
             if !bad.is_empty() {
                 // Kept until a scrub or repair has restored the replacements.
                 done.wrong += bad.len() as u64;
@@ -70,7 +72,7 @@ impl Rebuilder<'_> {
                 return Ok(());
             }
         }
-        drop(stripe_reader);
+        drop(protected);
         for (target, location) in superseded {
             let removed = location.tree.remove_if_writable(&location.path).map_err(at(&target))?;
             done.removed += u64::from(removed);

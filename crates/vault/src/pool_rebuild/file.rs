@@ -6,8 +6,8 @@
 use super::survey::{FileHealth, TargetStates, survey};
 use crate::coder::Coders;
 use crate::encode::{self, EncodeError, Encoder};
-use crate::examine::ExamineError;
-use crate::format::frame::{Check, Seal, toggle};
+use crate::examine::{BlockFault, BlockState, ExamineError, ProtectedFile, StripeBuffer};
+use crate::format::frame::{Check, toggle};
 use crate::format::{Frame, Header, Records};
 use crate::redundancy::{Draft, InconclusivePart, PartPath};
 use crate::runs::{each_run, pieces};
@@ -15,7 +15,6 @@ use crate::shown::Shown;
 use crate::storage::pool::stub::Stub;
 use crate::storage::pool::{ColumnPlacement, Pool, PoolError, Relocation, parity_path};
 use crate::storage::{Storage, TargetState};
-use crate::stripe_reader::{BlockFault, BlockState, StripeBuffer, StripeReader};
 use crate::world::Clock;
 use std::collections::BTreeSet;
 use std::io;
@@ -161,16 +160,16 @@ impl Rebuilder<'_> {
     ) -> Result<FileResult, FileError> {
         let stub = self.pool.stub(path)?;
         self.pool.refuse_being_written(path, &stub)?;
-        let Some(stripe_reader) = StripeReader::open(self.pool, self.coders, path)? else {
+        let Some(protected) = ProtectedFile::open_to_read(self.pool, self.coders, path)? else {
             let mut done = self.copy_unprotected(path, &stub)?;
             if let Some(code) = code {
                 self.protect(path, code, threads, &mut done)?;
             }
             return Ok(done);
         };
-        let code = stripe_reader.header().code.clone();
+        let code = protected.header.code.clone();
         let mut done = FileResult { k: code.k(), m: code.m(), ..FileResult::default() };
-        let name = |column: usize| String::from_utf8_lossy(stripe_reader.target(column)).into_owned();
+        let name = |column: usize| String::from_utf8_lossy(protected.target(column)).into_owned();
         let has_bytes = |column: usize| column >= code.k() || stub.object_bytes(column, stub.size) > 0;
         // Columns on returned targets stay if they are completely valid.
         let returned: Vec<usize> = (0..code.blocks())
@@ -180,7 +179,7 @@ impl Rebuilder<'_> {
             .collect();
         let mut bad: BTreeSet<usize> = BTreeSet::new();
         if !returned.is_empty() {
-            bad = self.verify(&stripe_reader, &returned, threads)?;
+            bad = self.verify(&protected, &returned, threads)?;
             done.verified = returned.len() - bad.len();
         }
         let stays = |column: usize| match self.target_states.state(&name(column)) {
@@ -199,14 +198,14 @@ impl Rebuilder<'_> {
         let mut full = BTreeSet::new();
         let now = loop {
             let made =
-                self.rebuild_columns(path, &stub, &stripe_reader, &wanted, &stay, &full, threads, &mut done);
+                self.rebuild_columns(path, &stub, &protected, &wanted, &stay, &full, threads, &mut done);
             match made {
                 // Another target may have space.
                 Err(error) if error.is_full().is_some_and(|target| full.insert(target.to_owned())) => {}
                 made => break made?,
             }
         };
-        drop(stripe_reader);
+        drop(protected);
         self.remove_superseded(path, &now, &wanted, &mut done, threads)?;
         if done.data + done.redundancy > 0 {
             self.update_target_lists(path, &now)?;
@@ -219,15 +218,15 @@ impl Rebuilder<'_> {
         &self,
         path: &[u8],
         stub: &Stub,
-        stripe_reader: &StripeReader,
+        protected: &ProtectedFile,
         wanted: &[usize],
         stay: &BTreeSet<String>,
         full: &BTreeSet<String>,
         threads: usize,
         done: &mut FileResult,
     ) -> Result<Stub, FileError> {
-        let k = stripe_reader.header().code.k();
-        let redundancy_bytes = stripe_reader.parts().first().map_or(0, |part| part.records.file());
+        let k = protected.header.code.k();
+        let redundancy_bytes = protected.parts.first().map_or(0, |part| part.records.file());
         let needs: Vec<u64> = wanted
             .iter()
             .map(|&column| if column < k { stub.object_bytes(column, stub.size) } else { redundancy_bytes })
@@ -243,7 +242,7 @@ impl Rebuilder<'_> {
                 // A column without bytes needs no target, and one that is only to be moved still exists.
                 None if column < k && stub.object_bytes(column, stub.size) == 0 => {}
                 None => {
-                    let name = String::from_utf8_lossy(stripe_reader.target(column)).into_owned();
+                    let name = String::from_utf8_lossy(protected.target(column)).into_owned();
                     match self.target_states.state(&name) {
                         TargetState::Retired => done.unmoved += 1,
                         _ => done.unplaced.push(column),
@@ -260,13 +259,13 @@ impl Rebuilder<'_> {
         for (column, placement) in &moves.redundancy {
             let location = PartPath { tree: placement.tree.clone(), path: parity_path(stub.id) };
             let draft = Draft::new(location).map_err(at(&placement.target))?;
-            let header = header(stripe_reader, &moves, stub, *column);
+            let header = header(protected, &moves, stub, *column);
             let length = header.encode(0).map_err(io::Error::other).map_err(at(&placement.target))?.len();
             headers.push((header.clone(), Records::new(&header, length), length));
             drafts.push((placement.target.clone(), draft));
         }
-        let totals = self.stripes(stripe_reader, &relocation, &moves, &headers, &drafts, threads)?;
-        for (sum, part) in totals.sums.iter().zip(stripe_reader.parts()) {
+        let totals = self.stripes(protected, &relocation, &moves, &headers, &drafts, threads)?;
+        for (sum, part) in totals.sums.iter().zip(&protected.parts) {
             if sum.is_some_and(|sum| sum != part.header.root) {
                 return Err(FileError::Doubtful);
             }
@@ -289,37 +288,37 @@ impl Rebuilder<'_> {
     /// Reads or reconstructs the wanted blocks of every stripe, and writes them.
     fn stripes(
         &self,
-        stripe_reader: &StripeReader,
+        protected: &ProtectedFile,
         relocation: &Relocation,
         moves: &Moves,
         headers: &[(Header, Records, usize)],
         drafts: &[(String, Draft)],
         threads: usize,
     ) -> Result<Totals, FileError> {
-        let (k, block) = (stripe_reader.header().code.k(), stripe_reader.header().geometry.block());
+        let (k, block) = (protected.header.code.k(), protected.header.geometry.block());
         let data = moves.data.iter().map(|(column, _)| *column);
         let wanted: Vec<usize> = data.chain(moves.redundancy.iter().map(|(column, _)| k + column)).collect();
         let new = || Totals {
             roots: vec![[0; 16]; headers.len()],
-            sums: vec![Some([0; 16]); stripe_reader.parts().len()],
+            sums: vec![Some([0; 16]); protected.parts.len()],
             reconstructed: 0,
             wrong: 0,
         };
         let state = || (StripeBuffer::default(), new(), Vec::new());
         // Number of frames read per stripe in place of lost data.
         let gone = moves.data.iter().filter(|(column, _)| {
-            let name = String::from_utf8_lossy(stripe_reader.target(*column)).into_owned();
+            let name = String::from_utf8_lossy(protected.target(*column)).into_owned();
             self.target_states.state(&name) == TargetState::Offline
         });
         let frames = gone.count();
         let announce = |stripe: u64| {
-            stripe_reader.prefetch(stripe..stripe + 1);
-            stripe_reader.prefetch_frames(stripe, frames);
+            protected.prefetch(stripe..stripe + 1);
+            protected.prefetch_frames(stripe, frames);
         };
         let ahead = (PREFETCH_BYTES / (k as u64 * block).max(1)).clamp(1, 16) * threads.max(1) as u64;
         (0..ahead).for_each(announce);
         let states = each_run(
-            stripe_reader.cut(),
+            &protected.cut(),
             pieces(k),
             None,
             threads,
@@ -330,16 +329,16 @@ impl Rebuilder<'_> {
                         return Err(FileError::Stopped);
                     }
                     announce(stripe + ahead);
-                    self.gather(stripe_reader, stripe_buffer, stripe, &wanted)?;
+                    self.gather(protected, stripe_buffer, stripe, &wanted)?;
                     totals.add_stripe(stripe_buffer, &wanted);
-                    let (cells, mut written) = (stripe_reader.cut().run(stripe, 1), 0);
+                    let (cells, mut written) = (protected.cut().run(stripe, 1), 0);
                     for (column, _) in &moves.data {
                         let cell = cells.cell(0, *column);
                         let bytes = &stripe_buffer.blocks[*column][..(cell.end - cell.start) as usize];
                         relocation.write(*column, stripe * block, bytes)?;
                         written += bytes.len() as u64;
                     }
-                    let seals: Option<Vec<Seal>> = stripe_buffer.seals[..k].iter().copied().collect();
+                    let seals = stripe_buffer.data_seals(k);
                     for (at, (column, _)) in moves.redundancy.iter().enumerate() {
                         let bytes = &stripe_buffer.blocks[k + column];
                         let (Some(seals), Some(own)) = (&seals, stripe_buffer.seals[k + column]) else {
@@ -347,7 +346,7 @@ impl Rebuilder<'_> {
                         };
                         frame.clear();
                         frame.extend_from_slice(bytes);
-                        frame.resize(bytes.len() + stripe_reader.coder().table_bytes(), 0);
+                        frame.resize(bytes.len() + protected.coder.table_bytes(), 0);
                         let key = headers[at].0.frame_key();
                         let check = Frame::seal(frame, key, *column, stripe, seals, &own);
                         toggle(&mut totals.roots[at], &check);
@@ -368,13 +367,13 @@ impl Rebuilder<'_> {
     /// Loads the wanted blocks of a stripe, or reports the bad ones.
     fn gather(
         &self,
-        stripe_reader: &StripeReader,
+        protected: &ProtectedFile,
         stripe_buffer: &mut StripeBuffer,
         stripe: u64,
         wanted: &[usize],
     ) -> Result<(), FileError> {
-        stripe_reader.begin(stripe_buffer, stripe);
-        let had = stripe_reader.load(stripe_buffer, wanted)?;
+        protected.begin(stripe_buffer, stripe);
+        let had = protected.load(stripe_buffer, wanted)?;
         let read = stripe_buffer.states.iter().filter(|state| **state == BlockState::Verified).count();
         (self.progress)((read * stripe_buffer.block) as u64, 0);
         if stripe_buffer.unsure {
@@ -389,25 +388,25 @@ impl Rebuilder<'_> {
             _ => "not right",
         };
         let why: Vec<String> = bad
-            .map(|(column, state)| match stripe_reader.target(column) {
-                b"" => format!("redundancy {} is nowhere", column - stripe_reader.header().code.k()),
+            .map(|(column, state)| match protected.target(column) {
+                b"" => format!("redundancy {} is nowhere", column - protected.header.code.k()),
                 name => format!("{}: {}", String::from_utf8_lossy(name), word(state)),
             })
             .collect();
-        let offset = stripe_reader.cut().run(stripe, 1).cell(0, 0).start;
+        let offset = protected.cut().run(stripe, 1).cell(0, 0).start;
         Err(FileError::Lost { offset, why: why.join(", ") })
     }
 
     /// Verifies columns in place; returns those with a bad block.
     pub(super) fn verify(
         &self,
-        stripe_reader: &StripeReader,
+        protected: &ProtectedFile,
         columns: &[usize],
         threads: usize,
     ) -> Result<BTreeSet<usize>, FileError> {
         let state = || (StripeBuffer::default(), BTreeSet::new());
         let states = each_run(
-            stripe_reader.cut(),
+            &protected.cut(),
             pieces(columns.len()),
             None,
             threads,
@@ -417,9 +416,9 @@ impl Rebuilder<'_> {
                     if (self.stopped)() {
                         return Err(FileError::Stopped);
                     }
-                    let has_table = stripe_reader.begin(stripe_buffer, stripe);
+                    let has_table = protected.begin(stripe_buffer, stripe);
                     for &column in columns {
-                        if !has_table || stripe_reader.fetch(stripe_buffer, column)? != BlockState::Verified {
+                        if !has_table || protected.fetch(stripe_buffer, column)? != BlockState::Verified {
                             bad.insert(column);
                         }
                     }
@@ -535,19 +534,17 @@ pub(super) fn at(target: &str) -> impl Fn(io::Error) -> FileError + '_ {
 }
 
 /// Header of a reconstructed redundancy column: the same version, with other targets.
-fn header(stripe_reader: &StripeReader, moves: &Moves, stub: &Stub, column: usize) -> Header {
-    let k = stripe_reader.header().code.k();
+fn header(protected: &ProtectedFile, moves: &Moves, stub: &Stub, column: usize) -> Header {
+    let k = protected.header.code.k();
     let mut targets: Vec<Vec<u8>> = stub.targets.iter().map(|name| name.clone().into_bytes()).collect();
-    targets.extend(
-        (k..stripe_reader.header().code.blocks()).map(|column| stripe_reader.target(column).to_vec()),
-    );
+    targets.extend((k..protected.header.code.blocks()).map(|column| protected.target(column).to_vec()));
     for (column, placement) in &moves.data {
         targets[*column] = placement.target.clone().into_bytes();
     }
     for (column, placement) in &moves.redundancy {
         targets[k + column] = placement.target.clone().into_bytes();
     }
-    Header { first: column, columns: 1, targets, ..stripe_reader.header().clone() }
+    Header { first: column, columns: 1, targets, ..protected.header.clone() }
 }
 
 impl Totals {

@@ -27,7 +27,7 @@ pub enum GuardVerdict {
     Approved,
 }
 
-/// StripeReader of the counts.
+/// What the counts are read from.
 #[derive(Clone, Copy)]
 pub struct AdmissionContext<'a> {
     /// Storage of the files.

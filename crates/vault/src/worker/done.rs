@@ -4,9 +4,9 @@ use crate::catalogue::{Catalogue, CatalogueError, Piece, Problem};
 use crate::damage::DamageReport;
 use crate::degraded::{self, Report};
 use crate::encode::Encoded;
+use crate::examine::BlockFault;
 use crate::shown::Shown;
 use crate::storage::plain::DATA;
-use crate::stripe_reader::BlockFault;
 use crate::world::Nanos;
 use std::ops::Range;
 
