@@ -14,9 +14,9 @@ pub use record::{Record, note, recorded};
 
 use crate::bit_set::AtomicBitSet;
 use crate::coder::Coders;
+use crate::display_path::DisplayPath;
 use crate::examine::ExamineError;
 use crate::geometry::Tail;
-use crate::shown::Shown;
 use crate::storage::{Content, Fault, Storage};
 use crate::stripe_reader::{BlockFault, BlockState, StripeBuffer, StripeReader};
 use crate::tree::Stat;
@@ -507,7 +507,7 @@ impl Inner {
         }
         let mut report = self.counted();
         for (at, why) in faults {
-            let name = Shown::bytes(stripe_reader.place_of(at)).to_string();
+            let name = DisplayPath::bytes(stripe_reader.place_of(at)).to_string();
             *report.faults.entry(name).or_default().entry(why).or_default() += 1;
             if at < stripe_reader.header().code.k() {
                 self.suspicious.store(true, Ordering::Relaxed);
@@ -526,7 +526,7 @@ impl Inner {
         let bad =
             stripe_buffer.states.iter().enumerate().filter_map(|(at, &state)| Some((at, fault(state)?)));
         let why: Vec<String> = bad
-            .map(|(at, why)| format!("{} is {}", Shown::bytes(stripe_reader.place_of(at)), why.words()))
+            .map(|(at, why)| format!("{} is {}", DisplayPath::bytes(stripe_reader.place_of(at)), why.words()))
             .collect();
         Err(ReadError::Lost { range: cell, why: why.join(", ") })
     }
