@@ -27,7 +27,7 @@ pub enum LiveError {
         source: io::Error,
     },
     /// Only directories can be protected.
-    #[error("{} is not a directory", gabion_vault::shown::Shown::path(path))]
+    #[error("{} is not a directory", gabion_vault::display_path::DisplayPath::path(path))]
     NoDirectory {
         /// The path.
         path: PathBuf,
@@ -46,7 +46,7 @@ pub enum LiveError {
     /// The directory is a repository, which cannot be protected itself.
     #[error(
         "{} is part of a repository: protect the directory that it belongs to",
-        gabion_vault::shown::Shown::path(path)
+        gabion_vault::display_path::DisplayPath::path(path)
     )]
     Repository {
         /// The path.

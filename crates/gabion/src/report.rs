@@ -11,7 +11,7 @@ pub use vault::{
     WorkReport, changes,
 };
 
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::{Piece, Problem, State};
 use gabion_vault::damage::DamageReport;
 use gabion_vault::guard::Held;
@@ -21,7 +21,7 @@ use std::ops::Range;
 
 /// Escaped text of a path.
 pub fn path_text(path: &[u8]) -> String {
-    Shown::bytes(path).to_string()
+    DisplayPath::bytes(path).to_string()
 }
 
 /// Escaped texts of paths.
@@ -138,7 +138,7 @@ impl RepairedFile {
             data_blocks: repaired.data_blocks,
             redundancy_blocks: repaired.redundancy_blocks,
             lost: repaired.lost.iter().map(ByteRange::new).collect(),
-            replaced: repaired.replaced.as_ref().map(|path| Shown::path(path).to_string()),
+            replaced: repaired.replaced.as_ref().map(|path| DisplayPath::path(path).to_string()),
             notes: repaired.notes.clone(),
         }
     }

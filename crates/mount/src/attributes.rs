@@ -48,6 +48,12 @@ pub(crate) fn opens_own_file(attr: &FileAttr, flags: OFlags, request: &Request) 
     attr.kind == FileType::RegularFile && attr.uid == request.uid() && attr.perm & wants == wants
 }
 
+/// Permissions without setuid and setgid: an unprivileged user changed the content, or the owner changed.
+pub(crate) fn without_rights(mode: u32) -> u32 {
+    let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
+    mode & !(0o4000 | group)
+}
+
 /// File type of a mode.
 pub(crate) fn kind(mode: u32) -> FileType {
     match rustix::fs::FileType::from_raw_mode(mode) {

@@ -5,6 +5,7 @@
 //! renaming a directory costs the same for any number of files in it.
 
 use gabion_platform::sync;
+use gabion_vault::tree::Generation;
 use gabion_vault::world::Stopwatch;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -53,12 +54,19 @@ struct Node {
     generation: u64,
     names: Vec<Name>,
     pinned: Option<Arc<OwnedFd>>,
+    /// Version of the content whose pages the kernel may have cached.
+    pages: Option<Generation>,
+}
+
+impl Node {
+    fn new(lookups: u64, generation: u64) -> Node {
+        Node { lookups, opens: 0, generation, names: Vec::new(), pinned: None, pages: None }
+    }
 }
 
 impl Default for Nodes {
     fn default() -> Nodes {
-        let root = Node { lookups: 1, opens: 0, generation: 0, names: Vec::new(), pinned: None };
-        let nodes = HashMap::from([(ROOT, root)]);
+        let nodes = HashMap::from([(ROOT, Node::new(1, 0))]);
         let table = Table { nodes, by_name: HashMap::new(), generation: 0, pinned: 0 };
         Nodes { table: RwLock::new(table), ending: AtomicUsize::new(0) }
     }
@@ -98,6 +106,13 @@ impl Nodes {
         if let Some(node) = self.write().nodes.get_mut(&number) {
             node.opens = if open { node.opens + 1 } else { node.opens.saturating_sub(1) };
         }
+    }
+
+    /// Notes the version of the content that the kernel caches pages of from now on. True if it was the same before.
+    pub fn caches(&self, number: u64, version: Generation) -> bool {
+        let mut table = self.write();
+        let Some(node) = table.nodes.get_mut(&number) else { return false };
+        node.pages.replace(version) == Some(version)
     }
 
     /// Keeps a file open that is about to lose its last name, until the kernel forgets it. Otherwise the source could
@@ -140,28 +155,30 @@ impl Nodes {
         waits
     }
 
-    /// Notes that the kernel forgets `count` lookups.
-    pub fn forget(&self, number: u64, count: u64) {
+    /// Notes that the kernel forgets `count` lookups. True if it does not know the number any more.
+    pub fn forget(&self, number: u64, count: u64) -> bool {
         if number == ROOT {
-            return;
+            return false;
         }
         let mut table = self.write();
-        let Some(node) = table.nodes.get_mut(&number) else { return };
+        let Some(node) = table.nodes.get_mut(&number) else { return true };
         node.lookups = node.lookups.saturating_sub(count);
-        if node.lookups == 0 {
-            let Some(node) = table.nodes.remove(&number) else { return };
-            for name in &node.names {
-                table.by_name.remove(name);
-            }
-            if let Some(pinned) = node.pinned {
-                table.pinned -= 1;
-                self.ending.fetch_add(1, Ordering::AcqRel);
-                // Closing frees its blocks, which takes a while for a large file.
-                drop(table);
-                drop(pinned);
-                self.ending.fetch_sub(1, Ordering::AcqRel);
-            }
+        if node.lookups > 0 {
+            return false;
         }
+        let Some(node) = table.nodes.remove(&number) else { return true };
+        for name in &node.names {
+            table.by_name.remove(name);
+        }
+        if let Some(pinned) = node.pinned {
+            table.pinned -= 1;
+            self.ending.fetch_add(1, Ordering::AcqRel);
+            // Closing frees its blocks, which takes a while for a large file.
+            drop(table);
+            drop(pinned);
+            self.ending.fetch_sub(1, Ordering::AcqRel);
+        }
+        true
     }
 
     /// The most recently looked up name of a node.
@@ -249,8 +266,7 @@ impl Table {
         self.unname(&name);
         self.by_name.insert(name.clone(), number);
         let generation = self.generation;
-        let fresh = || Node { lookups: 0, opens: 0, generation, names: Vec::new(), pinned: None };
-        let node = self.nodes.entry(number).or_insert_with(fresh);
+        let node = self.nodes.entry(number).or_insert_with(|| Node::new(0, generation));
         node.names.push(name);
     }
 

@@ -11,8 +11,10 @@ use crate::nodes::Nodes;
 use crate::recorder::{Recorder, Rest};
 use gabion_platform::sync::{self, lock};
 use std::collections::HashMap;
+use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Interval at which pending ranges are recorded.
@@ -83,28 +85,56 @@ impl PendingWrites {
             }
         }
     }
+}
 
-    /// Body of the flush thread: records pending ranges and then calls `also`, every [`FLUSH_INTERVAL`], until
-    /// [`stop`](PendingWrites::stop).
-    pub(crate) fn flush_loop(&self, mut also: impl FnMut()) {
-        let mut stopped = lock(&self.stopped);
-        while !*stopped {
-            drop(stopped);
-            self.flush_all();
-            self.recorder.collect_results();
-            self.recorder.record_gap();
-            also();
-            stopped = lock(&self.stopped);
-            if !*stopped {
-                let waited = self.wake.wait_timeout(stopped, FLUSH_INTERVAL);
-                stopped = waited.unwrap_or_else(PoisonError::into_inner).0;
+/// The flush thread of a mount. It ends when it is dropped, after everything pending was recorded.
+pub(crate) struct Flusher {
+    pending: Arc<PendingWrites>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Flusher {
+    /// Starts the thread: records pending ranges and then calls `also`, every [`FLUSH_INTERVAL`], and a last time with
+    /// `true` at the end.
+    pub(crate) fn start(
+        pending: Arc<PendingWrites>,
+        mut also: impl FnMut(bool) + Send + 'static,
+    ) -> io::Result<Flusher> {
+        let theirs = Arc::clone(&pending);
+        let flush_loop = move || {
+            let pending = theirs;
+            let mut stopped = lock(&pending.stopped);
+            while !*stopped {
+                drop(stopped);
+                pending.flush_all();
+                pending.recorder.collect_results();
+                pending.recorder.record_gap();
+                also(false);
+                stopped = lock(&pending.stopped);
+                if !*stopped {
+                    let waited = pending.wake.wait_timeout(stopped, FLUSH_INTERVAL);
+                    stopped = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
             }
-        }
+            drop(stopped);
+            pending.flush_all();
+            also(true);
+        };
+        let thread = std::thread::Builder::new().name("recorder".to_owned()).spawn(flush_loop)?;
+        Ok(Flusher { pending, thread: Some(thread) })
     }
 
-    /// Ends the flush loop.
-    pub(crate) fn stop(&self) {
-        *lock(&self.stopped) = true;
-        self.wake.notify_all();
+    /// Ends the thread, and waits until everything is recorded.
+    pub(crate) fn end(&mut self) {
+        *lock(&self.pending.stopped) = true;
+        self.pending.wake.notify_all();
+        // If the thread panicked, it has printed why.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+impl Drop for Flusher {
+    fn drop(&mut self) {
+        self.end();
     }
 }

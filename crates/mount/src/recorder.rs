@@ -27,6 +27,9 @@ pub const MARK: &str = "mounted";
 const QUIET_PERIODS: Nanos = 10;
 const SHORTEST_CAP: Nanos = 60 * SECOND;
 
+/// Range recorded for a change of attributes only, so that a worker examines the file.
+pub(crate) const NO_CONTENT: Range<u64> = 0..1;
+
 /// Pause before a failed changelog is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
 

@@ -1,6 +1,6 @@
 //! Mount session: mounts a file system, and unmounts it.
 
-use crate::served::{Files, Kernel, Served};
+use crate::served::{FileSystem, Kernel, Served};
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use gabion_vault::world::Stopwatch;
 use rustix::io::Errno;
@@ -96,36 +96,11 @@ pub struct Mounted {
     session: BackgroundSession,
 }
 
-/// A file system that can be mounted.
-pub trait Mountable {
-    /// Mounts it.
-    ///
-    /// # Errors
-    /// [`MountError::Refused`].
-    fn mount(self, at: &Path, options: &Options) -> Result<Mounted, MountError>;
-}
-
-impl Mountable for crate::Directory {
-    fn mount(self, at: &Path, options: &Options) -> Result<Mounted, MountError> {
-        serve(self, at, options)
-    }
-}
-
-impl Mountable for crate::Pool {
-    fn mount(self, at: &Path, options: &Options) -> Result<Mounted, MountError> {
-        serve(self, at, options)
-    }
-}
-
-/// Mounts a file system.
+/// Mounts a directory or a pool.
 ///
 /// # Errors
 /// [`MountError::Refused`].
-pub fn mount(files: impl Mountable, at: &Path, options: &Options) -> Result<Mounted, MountError> {
-    files.mount(at, options)
-}
-
-fn serve<F: Files>(files: F, at: &Path, options: &Options) -> Result<Mounted, MountError> {
+pub fn mount(files: impl Into<FileSystem>, at: &Path, options: &Options) -> Result<Mounted, MountError> {
     let refused = |source| MountError::Refused { path: at.to_owned(), source };
     let mut config = Config::default();
     config.mount_options = vec![
@@ -146,7 +121,8 @@ fn serve<F: Files>(files: F, at: &Path, options: &Options) -> Result<Mounted, Mo
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = true;
     let kernel = Kernel::default();
-    let session = Session::new(Served::new(files, Kernel::clone(&kernel)), at, &config).map_err(refused)?;
+    let session = Session::new(Served::new(files.into(), Kernel::clone(&kernel)), at, &config);
+    let session = session.map_err(refused)?;
     kernel.get_or_init(|| session.notifier());
     let session = session.spawn().map_err(refused)?;
     read_ahead(at);

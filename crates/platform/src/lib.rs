@@ -9,6 +9,7 @@
 //! without poisoning; [`window`] maps parts of files, [`direct`] reads files past the page cache, and [`memory`] allocates huge pages.
 
 pub mod direct;
+pub mod display_path;
 pub mod event;
 pub mod fanotify;
 pub mod fault;
@@ -18,7 +19,6 @@ pub mod mapping;
 pub mod memory;
 pub mod open_files;
 pub mod private;
-pub mod shown;
 pub mod sync;
 pub mod thread;
 pub mod tree;

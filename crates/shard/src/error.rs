@@ -1,6 +1,6 @@
 //! Errors of shards, with file, reason and numbers.
 
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused.
-    #[error("cannot {doing} {}: {}", Shown::path(.path), plain(.reason))]
+    #[error("cannot {doing} {}: {}", DisplayPath::path(.path), plain(.reason))]
     Io {
         /// The operation.
         doing: &'static str,
@@ -29,7 +29,7 @@ pub enum Error {
     #[error(transparent)]
     Name(#[from] crate::format::NameError),
     /// Only regular files can be split.
-    #[error("cannot split {}: it is a {kind}; pipe its content in with `-` as FILE", Shown::path(.path))]
+    #[error("cannot split {}: it is a {kind}; pipe its content in with `-` as FILE", DisplayPath::path(.path))]
     NotRegular {
         /// The file.
         path: PathBuf,
@@ -37,19 +37,19 @@ pub enum Error {
         kind: &'static str,
     },
     /// The source was written to while it was read.
-    #[error("{} changed while it was read; split it again when it rests", Shown::path(.path))]
+    #[error("{} changed while it was read; split it again when it rests", DisplayPath::path(.path))]
     SourceChanged {
         /// The file.
         path: PathBuf,
     },
     /// Something is where the output should go.
-    #[error("{} exists; --force replaces it", Shown::path(.path))]
+    #[error("{} exists; --force replaces it", DisplayPath::path(.path))]
     Exists {
         /// The file in the way.
         path: PathBuf,
     },
     /// The output would replace what is being read.
-    #[error("{} is being read and cannot be the output as well", Shown::path(.path))]
+    #[error("{} is being read and cannot be the output as well", DisplayPath::path(.path))]
     OutputIsSource {
         /// The file.
         path: PathBuf,
@@ -72,13 +72,13 @@ pub enum Error {
         stripe: u64,
     },
     /// No shard in the directory.
-    #[error("no shards in {}", Shown::path(.dir))]
+    #[error("no shards in {}", DisplayPath::path(.dir))]
     NoShards {
         /// The directory.
         dir: PathBuf,
     },
     /// Files that were shards, but none with a readable header.
-    #[error("no readable shard in {}: {} with damaged headers", Shown::path(.dir), files(*.damaged))]
+    #[error("no readable shard in {}: {} with damaged headers", DisplayPath::path(.dir), files(*.damaged))]
     OnlyDamaged {
         /// The directory.
         dir: PathBuf,
@@ -86,7 +86,7 @@ pub enum Error {
         damaged: usize,
     },
     /// `--set` fits none or several sets.
-    #[error("--set {prefix} fits {} of the sets in {}:{list}", .count, Shown::path(.dir))]
+    #[error("--set {prefix} fits {} of the sets in {}:{list}", .count, DisplayPath::path(.dir))]
     NoSuchSet {
         /// The prefix given.
         prefix: String,
@@ -98,7 +98,7 @@ pub enum Error {
         list: SetList,
     },
     /// More than one set could be meant.
-    #[error("{} sets in {}, choose one with --set:{list}", .list.0.len(), Shown::path(.dir))]
+    #[error("{} sets in {}, choose one with --set:{list}", .list.0.len(), DisplayPath::path(.dir))]
     SeveralSets {
         /// The directory.
         dir: PathBuf,
@@ -144,7 +144,7 @@ pub enum Error {
         reason: String,
     },
     /// A file that is no damaged shard of this set lies where a shard is to be recreated.
-    #[error("{} is in the way: {what}; move it, or --force replaces it", Shown::path(.path))]
+    #[error("{} is in the way: {what}; move it, or --force replaces it", DisplayPath::path(.path))]
     InTheWay {
         /// The file.
         path: PathBuf,
@@ -152,7 +152,7 @@ pub enum Error {
         what: String,
     },
     /// A shard that was read back differs from what was written.
-    #[error("{} reads back differently from what was written to it", Shown::path(.path))]
+    #[error("{} reads back differently from what was written to it", DisplayPath::path(.path))]
     ReadBack {
         /// The file.
         path: PathBuf,

@@ -3,7 +3,7 @@
 use crate::frame::signature_bytes;
 use crate::geometry::{Geometry, GeometryError};
 use gabion_engine::{Code, Signature};
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -119,7 +119,7 @@ pub fn check_name(name: &[u8]) -> Result<(), NameError> {
     }
     let escapes =
         name.is_empty() || name == b"." || name == b".." || name.iter().any(|b| matches!(b, 0 | b'/'));
-    if escapes { Err(NameError::NoFileName(Shown::bytes(name).to_string())) } else { Ok(()) }
+    if escapes { Err(NameError::NoFileName(DisplayPath::bytes(name).to_string())) } else { Ok(()) }
 }
 
 /// Why bytes are no header.

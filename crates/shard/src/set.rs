@@ -4,7 +4,7 @@ use crate::error::{Error, SetList, plain};
 use crate::format::{
     Codes, Content, Header, HeaderError, MAGIC, SetId, parse_shard_file_name, shard_file_name,
 };
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use rustix::fs::OFlags;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -77,13 +77,13 @@ impl Set {
     /// Its description in one line.
     pub fn summary(&self) -> String {
         let (have, code) = (self.files.len(), &self.content.code);
-        let (name, size) = (Shown::bytes(&self.content.name), self.content.size);
+        let (name, size) = (DisplayPath::bytes(&self.content.name), self.content.size);
         format!("{} {name}: {size} bytes, {code}, {have} of {} shards", self.id, code.blocks())
     }
 
     fn too_few(&self) -> Error {
         Error::TooFewShards {
-            name: Shown::bytes(&self.content.name).to_string(),
+            name: DisplayPath::bytes(&self.content.name).to_string(),
             need: self.content.code.k(),
             have: self.files.len(),
             missing: self.missing(),
@@ -181,14 +181,15 @@ impl Scan {
         }
         for (index, files) in &chosen.files {
             for found in files.iter().skip(1) {
-                let text = format!("duplicate of shard {index}, which is {}", Shown::path(&files[0].path));
+                let text =
+                    format!("duplicate of shard {index}, which is {}", DisplayPath::path(&files[0].path));
                 notes.push(Note { path: found.path.clone(), text });
             }
         }
         for set in self.sets.iter().filter(|set| !std::ptr::eq(*set, chosen)) {
             for (index, files) in &set.files {
                 for found in files {
-                    let name = Shown::bytes(&set.content.name);
+                    let name = DisplayPath::bytes(&set.content.name);
                     let text = format!("foreign: shard {index} of set {} ({name})", set.id);
                     notes.push(Note { path: found.path.clone(), text });
                 }

@@ -9,7 +9,7 @@ use crate::set::{Set, open_regular, read_header, read_up_to};
 use crate::stripe_list::StripeList;
 use gabion_engine::backends::{Backends, Extent, Job, PlanKernel};
 use gabion_engine::{Field, Layout, Plan, Signature};
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
@@ -212,7 +212,7 @@ impl Sources {
     /// A shard in messages: its file, or its number.
     pub(crate) fn called(&self, column: usize) -> String {
         match &self.shards[column] {
-            Some(source) => Shown::path(&source.path).to_string(),
+            Some(source) => DisplayPath::path(&source.path).to_string(),
             None => format!("shard {column}"),
         }
     }

@@ -11,7 +11,7 @@ use crate::pipeline::{Progress, Run, Slots, for_each_stripe};
 use crate::sources::{allow_open_files, law_holds};
 use gabion_engine::backends::{Extent, Job, PlanKernel};
 use gabion_engine::{Code, Signature};
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, SeekFrom};
 use std::ffi::OsStr;
@@ -385,7 +385,7 @@ impl Report {
     /// The result in one line.
     pub fn summary(&self) -> String {
         let Content { code, name, size, .. } = &self.content;
-        let name = Shown::bytes(name);
+        let name = DisplayPath::bytes(name);
         format!(
             "{name}: {size} bytes in {} shards of {} bytes, any {} bring it back",
             code.blocks(),

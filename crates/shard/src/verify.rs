@@ -8,7 +8,7 @@ use crate::set::{Damaged, Note, Scan, Set, open_regular, read_up_to};
 use crate::sources::{BadBlock, BadBlocks, Sources, Stripe};
 use crate::stripe_list::StripeList;
 use gabion_engine::Signature;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -289,5 +289,5 @@ pub fn chosen<'a>(scan: &'a Scan, prefix: Option<&str>) -> Result<Vec<&'a Set>, 
 
 /// The name of a set's file, made printable.
 pub fn shown_name(content: &Content) -> String {
-    Shown::bytes(&content.name).to_string()
+    DisplayPath::bytes(&content.name).to_string()
 }

@@ -14,9 +14,9 @@ pub use record::{Record, note, recorded};
 
 use crate::bit_set::AtomicBitSet;
 use crate::coder::Coders;
+use crate::display_path::DisplayPath;
 use crate::examine::{BlockFault, BlockState, ExamineError, ProtectedFile, StripeBuffer};
 use crate::geometry::Tail;
-use crate::shown::Shown;
 use crate::storage::{Content, Fault, Storage};
 use crate::tree::Stat;
 use std::collections::{BTreeMap, VecDeque};
@@ -499,7 +499,7 @@ impl Inner {
         }
         let mut report = self.counted();
         for (at, why) in faults {
-            let name = Shown::bytes(protected.place_of(at)).to_string();
+            let name = DisplayPath::bytes(protected.place_of(at)).to_string();
             *report.faults.entry(name).or_default().entry(why).or_default() += 1;
             if at < protected.header.code.k() {
                 self.suspicious.store(true, Ordering::Relaxed);
@@ -518,7 +518,7 @@ impl Inner {
         let bad =
             stripe_buffer.states.iter().enumerate().filter_map(|(at, &state)| Some((at, fault(state)?)));
         let why: Vec<String> = bad
-            .map(|(at, why)| format!("{} is {}", Shown::bytes(protected.place_of(at)), why.words()))
+            .map(|(at, why)| format!("{} is {}", DisplayPath::bytes(protected.place_of(at)), why.words()))
             .collect();
         Err(ReadError::Lost { range: cell, why: why.join(", ") })
     }

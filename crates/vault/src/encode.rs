@@ -19,12 +19,12 @@ mod write_tracker;
 
 use crate::coder::{Coder, Coders};
 use crate::damage::DamageReport;
+use crate::display_path::DisplayPath;
 use crate::examine::ExamineError;
 use crate::format::{FileId, Header, Records, Version};
 use crate::geometry::merge;
 use crate::reconstruct::{ReconstructError, reconstruct_ranges};
 use crate::redundancy::{Draft, Part, PartError, PartPath, redo};
-use crate::shown::Shown;
 use crate::storage::{Content, Fault, Layout, LayoutError, ParityPlacement, Storage};
 use crate::tree::{Generation, Stat};
 use crate::version::{is_doubtful, is_in_doubt, is_same_content};
@@ -70,7 +70,7 @@ pub enum EncodeError {
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// A redundancy file cannot be written.
-    #[error("its redundancy cannot be written to {}: {source}", Shown::path(.path))]
+    #[error("its redundancy cannot be written to {}: {source}", DisplayPath::path(.path))]
     Write {
         /// Path of the redundancy file.
         path: std::path::PathBuf,
@@ -78,7 +78,7 @@ pub enum EncodeError {
         source: io::Error,
     },
     /// Existing redundancy must not be overwritten: it has a newer format, or cannot be read now.
-    #[error("its redundancy {} is not overwritten: {source}", Shown::path(.path))]
+    #[error("its redundancy {} is not overwritten: {source}", DisplayPath::path(.path))]
     Redundancy {
         /// Path of the redundancy file.
         path: std::path::PathBuf,
@@ -97,7 +97,7 @@ pub enum EncodeError {
     /// The file is protected under another name and differs from the content protected there.
     #[error(
         "it is corrupt: it is a hard link of {}, whose content differs from the protected content; repair that first",
-        Shown::bytes(.0)
+        DisplayPath::bytes(.0)
     )]
     OtherName(Vec<u8>),
     /// Existing redundancy cannot be examined.

@@ -72,7 +72,7 @@ pub fn restore(file: &File, metadata: &Metadata, mtime: i64) -> Vec<String> {
     for (name, value) in &metadata.attributes {
         let same = self::value(file, name).is_ok_and(|now| now == *value);
         if !same {
-            let shown = format!("attribute {}", crate::shown::Shown::bytes(name));
+            let shown = format!("attribute {}", crate::display_path::DisplayPath::bytes(name));
             attempt(&shown, fsetxattr(file, &name[..], value, XattrFlags::empty()));
         }
     }

@@ -11,9 +11,9 @@ pub mod redo;
 pub use draft::Draft;
 
 use crate::coder::Coders;
+use crate::display_path::DisplayPath;
 use crate::format::header::{END_BYTES, HEADER_UNIT, MAX_COLUMNS};
 use crate::format::{Frame, Header, HeaderError, Records};
-use crate::shown::Shown;
 use crate::tree::{Tree, absent_is_none, stat_of};
 use gabion_engine::Code;
 use gabion_platform::lock::Lockable;
@@ -101,7 +101,7 @@ impl PartError {
 
 /// A redundancy file whose content cannot be determined now.
 #[derive(Debug, thiserror::Error)]
-#[error("its redundancy {}: {source}", Shown::path(.path))]
+#[error("its redundancy {}: {source}", DisplayPath::path(.path))]
 pub struct InconclusivePart {
     /// Path.
     pub path: std::path::PathBuf,

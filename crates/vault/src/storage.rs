@@ -62,7 +62,7 @@ impl TargetState {
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// Their target is unreachable.
-    #[error("target {} is unreachable", crate::shown::Shown::bytes(.0))]
+    #[error("target {} is unreachable", crate::display_path::DisplayPath::bytes(.0))]
     Lost(Vec<u8>),
     /// The target did not answer within the deadline.
     #[error("no answer within {0} ms")]

@@ -22,12 +22,12 @@ use crate::changelog::remember_password;
 use crate::changelog::server::without_password;
 use crate::changelog::{self, Absent, Changelog, Embedded, Server};
 use crate::coder::Coders;
+use crate::display_path::DisplayPath;
 use crate::policy::{Policy, PolicyError};
 use crate::private;
 use crate::redundancy::{REDUNDANCY, STAGING, redo};
 use crate::replaced;
 use crate::run::RunContext;
-use crate::shown::Shown;
 use crate::storage::plain::Plain;
 use crate::storage::pool::{self, Document, Pool};
 use crate::storage::{Storage, TargetState};
@@ -114,7 +114,7 @@ pub enum VaultError {
     /// The repository belongs to another tree.
     #[error(
         "the repository {} protects {}, not {}; if that is where the tree is now, put it into {}",
-        Shown::path(repository), Shown::path(theirs), Shown::path(ours), Shown::path(&repository.join(settings::FILE))
+        DisplayPath::path(repository), DisplayPath::path(theirs), DisplayPath::path(ours), DisplayPath::path(&repository.join(settings::FILE))
     )]
     OtherTree {
         /// The repository.
@@ -127,7 +127,7 @@ pub enum VaultError {
     /// The tree of the repository does not exist.
     #[error(
         "{}, which the repository {} protects, is not there; if it was moved, put where it is now into {}",
-        Shown::path(root), Shown::path(repository), Shown::path(&repository.join(settings::FILE))
+        DisplayPath::path(root), DisplayPath::path(repository), DisplayPath::path(&repository.join(settings::FILE))
     )]
     NoTree {
         /// The repository.

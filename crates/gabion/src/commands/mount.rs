@@ -9,7 +9,7 @@ use gabion::exit::Outcome;
 use gabion::live::{Access, MountPlan, Source};
 use gabion::privileges;
 use gabion_mount::Outage;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::monitor;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -174,8 +174,8 @@ impl Args {
         } else {
             outln!(
                 "{READY} {} at {}, process {process}; end it with Ctrl-C or umount",
-                Shown::path(source),
-                Shown::path(mountpoint)
+                DisplayPath::path(source),
+                DisplayPath::path(mountpoint)
             );
         }
     }

@@ -15,7 +15,7 @@ pub(super) mod whatif;
 pub(super) mod work;
 
 use crate::commands::pool::Names;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::changelog;
 use gabion_vault::policy::Rate;
 use gabion_vault::run::{Progress, RunContext};
@@ -81,7 +81,7 @@ impl Elsewhere {
         anyhow::ensure!(
             named.is_some() || !path.exists(),
             "{text} is ambiguous: write pool:{0} for the pool, ./{0} for the directory",
-            Shown::path(path)
+            DisplayPath::path(path)
         );
         let name = OsString::from(format!("{}{text}", naming::PREFIX));
         let pool = Pool::open(&name, Some(&registry), pool::Options::default())?;
@@ -107,7 +107,7 @@ impl Which {
             if begun {
                 errln!("gabion: warning: {BEGUN}");
             }
-            refuse_unknown(&vault, &inside, &Shown::path(&self.path))?;
+            refuse_unknown(&vault, &inside, &DisplayPath::path(&self.path))?;
             return Ok((vault, inside));
         }
         let location = Location::find(&self.path, self.elsewhere.repository.as_deref())?;
@@ -124,7 +124,7 @@ impl Which {
                 errln!("gabion: warning: {BEGUN}");
             }
             warn_of_missing(missing);
-            refuse_unknown(&vault, &inside, &Shown::path(&self.path))?;
+            refuse_unknown(&vault, &inside, &DisplayPath::path(&self.path))?;
             return Ok((vault, inside));
         }
         let location = Location::find(&self.path, self.elsewhere.repository.as_deref())?;
@@ -141,10 +141,14 @@ impl Which {
             // Only --repository was given: the whole vault.
             true => Vec::new(),
             false => vault.inside(&self.path).ok_or_else(|| {
-                anyhow::anyhow!("{} is not within {}", Shown::path(&self.path), Shown::path(&vault.root))
+                anyhow::anyhow!(
+                    "{} is not within {}",
+                    DisplayPath::path(&self.path),
+                    DisplayPath::path(&vault.root)
+                )
             })?,
         };
-        let shown = Shown::path(&self.path);
+        let shown = DisplayPath::path(&self.path);
         anyhow::ensure!(
             inside.split(|&byte| byte == b'/').next() != Some(OWN.as_bytes()),
             "{shown} is in the repository, which is not protected itself"
@@ -171,7 +175,7 @@ impl Which {
     }
 }
 
-fn refuse_unknown(vault: &Vault, inside: &[u8], shown: &Shown<'_>) -> anyhow::Result<()> {
+fn refuse_unknown(vault: &Vault, inside: &[u8], shown: &DisplayPath<'_>) -> anyhow::Result<()> {
     let is_there = || anyhow::Ok(vault.storage.find(inside)?.is_some() || vault.catalogue.knows(inside)?);
     anyhow::ensure!(
         inside.is_empty() || is_there()?,

@@ -6,6 +6,7 @@ use crate::report::{DamagedFile, FileFailure, HeldReport, RepairedFile, path_tex
 use gabion_platform::sync::lock;
 use gabion_vault::catalogue::{CatalogueError, State};
 use gabion_vault::damage::DamageReport;
+use gabion_vault::display_path::DisplayPath;
 use gabion_vault::pool_rebuild::survey::{FileHealth, TargetStates, each_file, survey};
 use gabion_vault::pool_rebuild::{self, RebuildError};
 use gabion_vault::protect::{self, ProtectError};
@@ -13,7 +14,6 @@ use gabion_vault::repair;
 use gabion_vault::run::{Progress, RunContext};
 use gabion_vault::schedule::Rhythm;
 use gabion_vault::scrub::{self, Overdue, Selection};
-use gabion_vault::shown::Shown;
 use gabion_vault::storage::pool::PoolError;
 use gabion_vault::vault::{Location, Lock, LockError, Vault, VaultError};
 use gabion_vault::world::{Clock, Nanos, Stopwatch};
@@ -367,12 +367,12 @@ fn rebuild(
     let done = pool_rebuild::rebuild(vault, options, context)?;
     let failed = first(
         &done.failed,
-        |(path, why)| json!({ "path": Shown::bytes(path).to_string(), "why": why.to_string() }),
+        |(path, why)| json!({ "path": DisplayPath::bytes(path).to_string(), "why": why.to_string() }),
     );
-    let counted = |(path, columns): &(Vec<u8>, usize)| json!({ "path": Shown::bytes(path).to_string(), "columns": columns });
+    let counted = |(path, columns): &(Vec<u8>, usize)| json!({ "path": DisplayPath::bytes(path).to_string(), "columns": columns });
     let lost = first(
         &done.plan.lost,
-        |item| json!({ "path": Shown::bytes(&item.path).to_string(), "misses": item.targets }),
+        |item| json!({ "path": DisplayPath::bytes(&item.path).to_string(), "misses": item.targets }),
     );
     let report = json!({
         "gone": done.plan.gone, "retired": done.plan.retired, "returned": done.plan.returned,
@@ -424,7 +424,7 @@ fn survey_pool(vault: &Vault, stopped: &dyn Fn() -> bool) -> Result<Ended, JobEr
         *healths.entry(found.health).or_default() += 1;
         if found.health >= FileHealth::Degraded {
             if named.len() < MAX_NAMES {
-                let path = Shown::bytes(&path).to_string();
+                let path = DisplayPath::bytes(&path).to_string();
                 named.push(json!({ "path": path, "health": found.health, "misses": found.targets }));
             }
             missed.extend(found.targets);

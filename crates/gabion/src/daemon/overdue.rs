@@ -2,8 +2,8 @@
 //! large catalogue takes long.
 
 use super::source::Source;
+use gabion_vault::display_path::DisplayPath;
 use gabion_vault::scrub::{self, Overdue};
-use gabion_vault::shown::Shown;
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Stopwatch};
 use serde_json::{Value, json};
@@ -53,5 +53,5 @@ impl Counting {
 pub fn as_json(overdue: &Overdue) -> Value {
     let oldest = overdue.oldest.as_ref();
     json!({ "files": overdue.files,
-            "oldest": oldest.map(|(path, at)| json!({ "path": Shown::bytes(path).to_string(), "verified": at })) })
+            "oldest": oldest.map(|(path, at)| json!({ "path": DisplayPath::bytes(path).to_string(), "verified": at })) })
 }

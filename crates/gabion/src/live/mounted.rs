@@ -11,8 +11,8 @@ use gabion_platform::sync;
 use gabion_vault::catalogue::Catalogue;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{self, Report};
+use gabion_vault::display_path::DisplayPath;
 use gabion_vault::monitor::{self, Live, Notify};
-use gabion_vault::shown::Shown;
 use gabion_vault::storage::Storage;
 use gabion_vault::storage::TargetState;
 use gabion_vault::storage::plain::Plain;
@@ -303,7 +303,7 @@ fn verified(location: &Location, coders: Coders, say: Say) -> Result<VerifiedRea
     };
     let catalogue = Arc::new(Mutex::new(catalogue));
     let note = move |path: &[u8], report: &Report| {
-        let path = Shown::bytes(path);
+        let path = DisplayPath::bytes(path);
         let (blocks, causes) = (report.reconstructed, report.causes());
         say(&format!("{path}: {blocks} blocks were reconstructed to read it ({causes}); run `gabion scrub`"));
         let catalogue = sync::lock(&catalogue);

@@ -2,9 +2,9 @@
 
 use super::{LiveError, at};
 use gabion_engine::Code;
+use gabion_vault::display_path::DisplayPath;
 use gabion_vault::policy::{Policy, usable};
 use gabion_vault::private::read_text;
-use gabion_vault::shown::Shown;
 use gabion_vault::vault::{DEFAULT_CODE, Location, Vault, VaultError, parse_policy};
 use gabion_vault::world::Clock;
 use std::path::{Path, PathBuf};
@@ -65,8 +65,8 @@ impl ProtectOptions {
         if let (Err(error), true) = (vault.leave_pointer(), is_new) {
             warn(&format!(
                 "{}: cannot write the pointer to its repository: {error}. Later commands need --repository {}",
-                Shown::path(&vault.root),
-                Shown::path(vault.repository.path())
+                DisplayPath::path(&vault.root),
+                DisplayPath::path(vault.repository.path())
             ));
         }
         Ok(vault)

@@ -1,7 +1,7 @@
 //! Reports of the commands on vaults.
 
 use super::{DamagedFile, FileFailure, FileRanges, HeldReport, RepairedFile, path_text, path_texts};
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::{Class, Counts, State};
 use gabion_vault::protect;
 use gabion_vault::repair::{Plan, Repaired};
@@ -101,13 +101,13 @@ impl ProtectReport {
         let protect::Report { seen, done, held, pending, affected, unhealed } = report;
         let aside = |(path, aside): &(Vec<u8>, PathBuf)| SetAside {
             path: path_text(path),
-            to: Shown::path(aside).to_string(),
+            to: DisplayPath::path(aside).to_string(),
         };
         ProtectReport {
             command: "protect",
             dry_run: false,
-            root: Shown::path(&vault.root).to_string(),
-            repository: Shown::path(vault.repository.path()).to_string(),
+            root: DisplayPath::path(&vault.root).to_string(),
+            repository: DisplayPath::path(vault.repository.path()).to_string(),
             files: seen.files,
             bytes: seen.bytes,
             left_out: seen.left_out,

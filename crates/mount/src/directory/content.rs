@@ -1,23 +1,21 @@
 //! Content of files in a mounted directory: open, read-write, truncate, allocate, copy, attributes.
 
+use super::Directory;
 use super::passthrough::OpenMode;
 use super::resolve::{Resolved, proc_path, stat_of};
-use super::{Answer, Shared};
-use crate::attributes::{SetAttr, timespec};
-use crate::recorder::Rest;
-use crate::served::{Backing, Opened};
-use fuser::{BackingId, FileHandle, FopenFlags};
+use crate::attributes::{SetAttr, attributes, timespec, without_rights};
+use crate::recorder::{NO_CONTENT, Rest};
+use crate::replies::{Answer, Backing, Opened};
+use fuser::{BackingId, FileAttr, FileHandle, FopenFlags};
 use gabion_platform::direct::Direct;
-use gabion_platform::sync;
 use gabion_vault::changelog::WHOLE;
 use gabion_vault::degraded::DegradedReader;
-use gabion_vault::tree::Stat;
+use gabion_vault::tree::{Generation, Stat};
 use gabion_vault::world::Stopwatch;
 use rustix::fs::{
     Advice, AtFlags, FallocateFlags, Gid, Mode, OFlags, SeekFrom, Statx, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::num::NonZeroU64;
@@ -49,17 +47,9 @@ pub(super) struct OpenFile {
 /// Writeback is started after every 8 MiB written to a file, so that a later `fsync` has little left to write.
 const WRITEBACK: u64 = 8 << 20;
 
-/// Content version of a file: size and mtime.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Version {
-    size: u64,
-    mtime: (i64, u32),
-}
-
-impl Version {
-    fn of(stat: &Statx) -> Version {
-        Version { size: stat.stx_size, mtime: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec) }
-    }
+/// Version of the content: a change of other attributes does not matter.
+fn version_of(stat: &Statx) -> Generation {
+    Generation { ctime: 0, ..Stat::from(*stat).generation() }
 }
 
 /// Open flags for the source file. The kernel sends `O_TRUNC` as a separate request and resolves `O_APPEND` to offsets;
@@ -81,24 +71,26 @@ pub(super) fn direct_io_flags(mode: OpenMode) -> FopenFlags {
     }
 }
 
-/// Permissions without setuid and setgid, if the file has them: an unprivileged user changed its content.
-fn without_rights(stat: &Statx) -> Option<Mode> {
-    let mode = u32::from(stat.stx_mode);
-    let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
-    (mode & (0o4000 | group) != 0).then(|| Mode::from_raw_mode(mode & 0o7777 & !(0o4000 | group)))
+/// Removes setuid and setgid. True if there were any.
+fn drop_rights_of(file: &File) -> Answer<bool> {
+    let mode = u32::from(stat_of(file)?.stx_mode);
+    let without = without_rights(mode);
+    if without != mode {
+        rustix::fs::fchmod(file, Mode::from_raw_mode(without & 0o7777))?;
+    }
+    Ok(without != mode)
 }
 
-impl Shared {
-    pub(super) fn open(&self, number: u64, flags: i32, backing: Backing<'_>) -> Answer<Opened> {
+impl Directory {
+    pub(crate) fn open(&self, number: u64, flags: i32, backing: Backing<'_>) -> Answer<Opened> {
         let resolved = self.resolve(number)?;
         let flags = flags_beneath(flags);
         let file = File::from(rustix::fs::open(resolved.proc_path(), flags, Mode::empty())?);
         let stat = stat_of(&file)?;
         let (open, mode, passthrough) = self.opened(number, file, flags, &stat, backing);
-        let version = Version::of(&stat);
-        let before = sync::lock(&self.cached).insert(number, version);
+        let is_unchanged = self.nodes.caches(number, version_of(&stat));
         // The kernel rejects `KEEP_CACHE` for passthrough files.
-        let has_pages = mode == OpenMode::Cached && before == Some(version);
+        let has_pages = mode == OpenMode::Cached && is_unchanged;
         let keep = if has_pages { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
         let how = keep | FopenFlags::FOPEN_NOFLUSH | direct_io_flags(mode);
         Ok(Opened { handle: FileHandle(open), how, passthrough })
@@ -142,23 +134,19 @@ impl Shared {
         (self.files.add(Arc::new(open)), mode, backing_id)
     }
 
-    pub(super) fn release(&self, handle: u64) {
+    pub(crate) fn release(&self, handle: u64) {
         let Some(open) = self.files.remove(handle) else { return };
         let number = open.number;
         if let Some(passthrough) = &self.passthrough {
             passthrough.close(open.number, open.mode);
         }
         if let (Some(verified), Some(Some(reader))) = (&self.verified, open.reader.get()) {
-            let report = reader.report();
-            if report.is_degraded() {
-                (verified.note)(&self.nodes.path(open.number).unwrap_or_default(), &report);
-            }
+            verified.note(&reader.report(), || self.nodes.path(number).unwrap_or_default());
         }
         if open.writable {
             self.pending.flush_file(open.number);
             if let Ok(stat) = stat_of(&open.file) {
-                let mut cached = sync::lock(&self.cached);
-                cached.insert(number, Version::of(&stat));
+                self.nodes.caches(number, version_of(&stat));
             }
         }
         // Closed before `opened(false)`: a writer that waits for space then finds it free.
@@ -166,20 +154,15 @@ impl Shared {
         self.nodes.opened(number, false);
     }
 
-    pub(super) fn forget(&self, number: u64, count: u64) {
-        self.nodes.forget(number, count);
-        if !self.nodes.is_known(number) {
-            sync::lock(&self.cached).remove(&number);
-            self.source.forget(number);
-            self.history.forget(number);
-        }
+    /// Drops what is kept of a file that the kernel does not know any more.
+    pub(crate) fn forget(&self, number: u64) {
+        self.source.forget(number);
+        self.history.forget(number);
     }
 
     /// Removes setuid and setgid. True if there were any.
-    pub(super) fn drop_rights(&self, file: &File) -> Answer<bool> {
-        let Some(mode) = without_rights(&stat_of(file)?) else { return Ok(false) };
-        rustix::fs::fchmod(file, mode)?;
-        Ok(true)
+    pub(crate) fn drop_rights(&self, handle: u64) -> Answer<bool> {
+        drop_rights_of(&self.files.get(handle)?.file)
     }
 
     /// Runs an operation that needs disk space. If the disk is full, waits until removed files are closed and unmapped,
@@ -202,7 +185,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<usize> {
+    pub(crate) fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<usize> {
         let open = self.files.get(handle)?;
         let mut written = 0;
         let range = |_| offset..offset + data.len() as u64;
@@ -224,14 +207,19 @@ impl Shared {
             let start = end.saturating_sub(WRITEBACK);
             let _ = rustix::fs::fadvise(&open.file, start, NonZeroU64::new(end - start), Advice::DontNeed);
         }
+        self.end_write(&open);
+        Ok(written)
+    }
+
+    /// A write to a file opened with `O_SYNC` returns when the changelog has it.
+    fn end_write(&self, open: &OpenFile) {
         if open.synchronous {
             self.pending.flush_file(open.number);
             self.recorder.flush();
         }
-        Ok(written)
     }
 
-    pub(super) fn sync(&self, handle: u64, data_only: bool) -> Answer<()> {
+    pub(crate) fn sync(&self, handle: u64, data_only: bool) -> Answer<()> {
         let open = self.files.get(handle)?;
         self.pending.flush_file(open.number);
         if data_only { open.file.sync_data() } else { open.file.sync_all() }?;
@@ -239,7 +227,7 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> Answer<()> {
+    pub(crate) fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> Answer<()> {
         let open = self.files.get(handle)?;
         let flags = FallocateFlags::from_bits_retain(mode as u32);
         // Collapsing or inserting a range moves everything behind it.
@@ -260,7 +248,7 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn seek(&self, handle: u64, offset: i64, whence: i32) -> Answer<i64> {
+    pub(crate) fn seek(&self, handle: u64, offset: i64, whence: i32) -> Answer<i64> {
         let open = self.files.get(handle)?;
         let offset = u64::try_from(offset).map_err(|_| Errno::NXIO)?;
         let to = match whence {
@@ -271,7 +259,7 @@ impl Shared {
         Ok(rustix::fs::seek(&open.file, to)?.cast_signed())
     }
 
-    pub(super) fn copy(&self, from: (u64, u64), to: (u64, u64), length: u64) -> Answer<u32> {
+    pub(crate) fn copy(&self, from: (u64, u64), to: (u64, u64), length: u64) -> Answer<u32> {
         let (source, target) = (self.files.get(from.0)?, self.files.get(to.0)?);
         // The kernel then copies by read and write, and the reads are verified.
         if source.reader.get_or_init(|| self.reader(&source)).is_some() {
@@ -290,15 +278,18 @@ impl Shared {
         if copied > 0 {
             self.pending.add(target.number, to.1..to.1 + copied as u64, target.rest);
         }
-        if target.synchronous {
-            self.pending.flush_file(target.number);
-            self.recorder.flush();
-        }
+        self.end_write(&target);
         Ok(copied as u32)
     }
 
     /// Changes attributes, including the size.
-    pub(super) fn change(&self, number: u64, handle: Option<u64>, set: SetAttr, uid: u32) -> Answer<Statx> {
+    pub(crate) fn change(
+        &self,
+        number: u64,
+        handle: Option<u64>,
+        set: SetAttr,
+        uid: u32,
+    ) -> Answer<FileAttr> {
         let open = handle.and_then(|handle| self.files.get(handle).ok());
         let resolved = match open {
             Some(open) => Resolved::Open(open),
@@ -330,7 +321,7 @@ impl Shared {
         } else if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.mtime.is_some() {
             self.record_change_of(number, NO_CONTENT, &stat);
         }
-        Ok(stat)
+        Ok(attributes(number, &stat))
     }
 
     pub(super) fn resize(&self, number: u64, resolved: &Resolved, size: u64, uid: u32) -> Answer<()> {
@@ -349,25 +340,25 @@ impl Shared {
             self.lengths.change(number, || rustix::fs::ftruncate(file, size))
         })?;
         if uid != 0 {
-            self.drop_rights(file)?;
+            drop_rights_of(file)?;
         }
         Ok(())
     }
 
-    pub(super) fn attribute(&self, number: u64, name: &OsStr) -> Answer<Vec<u8>> {
+    pub(crate) fn attribute(&self, number: u64, name: &[u8]) -> Answer<Vec<u8>> {
         let resolved = self.resolve(number)?;
         read_growing(|buffer| rustix::fs::getxattr(resolved.proc_path(), name, buffer))
     }
 
-    pub(super) fn attribute_names(&self, number: u64) -> Answer<Vec<u8>> {
+    pub(crate) fn attribute_names(&self, number: u64) -> Answer<Vec<u8>> {
         let resolved = self.resolve(number)?;
         read_growing(|buffer| rustix::fs::listxattr(resolved.proc_path(), buffer))
     }
 
-    pub(super) fn set_attribute(
+    pub(crate) fn set_attribute(
         &self,
         number: u64,
-        name: &OsStr,
+        name: &[u8],
         value: &[u8],
         flags: XattrFlags,
     ) -> Answer<()> {
@@ -377,7 +368,7 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn remove_attribute(&self, number: u64, name: &OsStr) -> Answer<()> {
+    pub(crate) fn remove_attribute(&self, number: u64, name: &[u8]) -> Answer<()> {
         let resolved = self.resolve(number)?;
         rustix::fs::removexattr(resolved.proc_path(), name)?;
         self.record_change_of(number, NO_CONTENT, &stat_of(&resolved)?);
@@ -397,9 +388,6 @@ fn write_on(file: &File, data: &[u8], offset: u64, written: &mut usize) -> Answe
     }
     Ok(())
 }
-
-/// Range recorded for a change of attributes only, so that a worker examines the file.
-const NO_CONTENT: std::ops::Range<u64> = 0..1;
 
 /// Calls `ask` with a growing buffer until the result fits.
 fn read_growing(ask: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> Answer<Vec<u8>> {

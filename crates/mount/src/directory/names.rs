@@ -1,10 +1,10 @@
 //! Names in a mounted directory: lookup, create, link, rename, remove, list.
 
+use super::Directory;
 use super::content::direct_io_flags;
 use super::resolve::{Resolved, stat_at, stat_of};
-use super::{Answer, Shared};
 use crate::attributes::{attributes, device_of, kind, opens_own_file};
-use crate::served::{CACHE_TIMEOUT, EntryReply};
+use crate::replies::{Answer, CACHE_TIMEOUT, EntryReply};
 use fuser::{
     FileHandle, FileType, FopenFlags, Generation, INodeNo, RenameFlags, ReplyDirectory, ReplyDirectoryPlus,
     Request,
@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex};
 
 /// An open directory.
 #[derive(Debug)]
-pub(super) struct OpenDirectory {
+pub(crate) struct OpenDirectory {
     directory: File,
     number: u64,
     /// Its entries when it was last read from the start.
@@ -39,8 +39,8 @@ struct Listed {
     kind: FileType,
 }
 
-impl Shared {
-    pub(super) fn look_up(&self, parent: u64, name: &[u8]) -> Answer<EntryReply> {
+impl Directory {
+    pub(crate) fn look_up(&self, parent: u64, name: &[u8]) -> Answer<EntryReply> {
         if self.source.is_hidden(parent, name) {
             return Err(Errno::NOENT.into());
         }
@@ -91,7 +91,7 @@ impl Shared {
         reply
     }
 
-    pub(super) fn make_node(
+    pub(crate) fn make_node(
         &self,
         parent: u64,
         name: &[u8],
@@ -109,7 +109,7 @@ impl Shared {
         Ok(self.reply_to_new(parent, name, &stat))
     }
 
-    pub(super) fn make_directory(
+    pub(crate) fn make_directory(
         &self,
         parent: u64,
         name: &[u8],
@@ -123,7 +123,7 @@ impl Shared {
         Ok(self.entry_reply(parent, name, &stat))
     }
 
-    pub(super) fn make_link(
+    pub(crate) fn make_link(
         &self,
         parent: u64,
         name: &[u8],
@@ -136,12 +136,12 @@ impl Shared {
         Ok(self.entry_reply(parent, name, &stat))
     }
 
-    pub(super) fn read_link(&self, number: u64) -> Answer<Vec<u8>> {
+    pub(crate) fn read_link(&self, number: u64) -> Answer<Vec<u8>> {
         let resolved = self.resolve(number)?;
         Ok(rustix::fs::readlinkat(&resolved, "", Vec::new())?.into_bytes())
     }
 
-    pub(super) fn create(
+    pub(crate) fn create(
         &self,
         parent: u64,
         name: &[u8],
@@ -229,7 +229,7 @@ impl Shared {
         done
     }
 
-    pub(super) fn unlink(&self, parent: u64, name: &[u8], is_directory: bool) -> Answer<()> {
+    pub(crate) fn unlink(&self, parent: u64, name: &[u8], is_directory: bool) -> Answer<()> {
         if self.source.is_hidden(parent, name) {
             return Err(Errno::NOENT.into());
         }
@@ -246,7 +246,7 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Answer<()> {
+    pub(crate) fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Answer<()> {
         if self.source.is_hidden(from.0, from.1) {
             return Err(Errno::NOENT.into());
         }
@@ -271,7 +271,7 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<EntryReply> {
+    pub(crate) fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<EntryReply> {
         let directory = self.directory_for(parent, name)?;
         let resolved = self.resolve(number)?;
         self.retry_when_full(|| {
@@ -282,7 +282,7 @@ impl Shared {
         Ok(self.reply_to_new(parent, name, &stat))
     }
 
-    pub(super) fn open_directory(&self, number: u64) -> Answer<u64> {
+    pub(crate) fn open_directory(&self, number: u64) -> Answer<u64> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = File::from(openat(&*self.directory(number)?, ".", flags, Mode::empty())?);
         Ok(self.directories.add(Arc::new(OpenDirectory { directory, number, entries: Mutex::default() })))
@@ -307,7 +307,7 @@ impl Shared {
         Ok(listed)
     }
 
-    pub(super) fn list(&self, handle: u64, offset: u64, reply: &mut ReplyDirectory) -> Answer<()> {
+    pub(crate) fn list(&self, handle: u64, offset: u64, reply: &mut ReplyDirectory) -> Answer<()> {
         let open = self.directories.get(handle)?;
         let entries = self.entries(&open, offset)?;
         for (at, entry) in entries.iter().enumerate().skip(offset as usize) {
@@ -320,14 +320,9 @@ impl Shared {
     }
 
     /// Lists a directory with the attributes of its entries.
-    pub(super) fn list_all(
-        &self,
-        number: u64,
-        handle: u64,
-        offset: u64,
-        reply: &mut ReplyDirectoryPlus,
-    ) -> Answer<()> {
+    pub(crate) fn list_all(&self, handle: u64, offset: u64, reply: &mut ReplyDirectoryPlus) -> Answer<()> {
         let open = self.directories.get(handle)?;
+        let number = open.number;
         let entries = self.entries(&open, offset)?;
         for (at, entry) in entries.iter().enumerate().skip(offset as usize) {
             let next = at as u64 + 1;
@@ -354,7 +349,7 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn sync_directory(&self, handle: u64) -> Answer<()> {
+    pub(crate) fn sync_directory(&self, handle: u64) -> Answer<()> {
         self.directories.get(handle)?.directory.sync_all()?;
         self.recorder.flush();
         Ok(())

@@ -2,8 +2,8 @@
 
 use super::content::OpenFile;
 use super::resolve::stat_of;
-use super::{Answer, Shared, VerifiedReads};
-use crate::served::MappedRead;
+use super::{Directory, VerifiedReads};
+use crate::replies::{Answer, MappedRead};
 use gabion_platform::direct::Direct;
 use gabion_platform::sync;
 use gabion_platform::window::Window;
@@ -86,8 +86,8 @@ impl Lengths {
     }
 }
 
-impl Shared {
-    pub(super) fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
+impl Directory {
+    pub(crate) fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
         let open = self.files.get(handle)?;
         open.announce(offset..offset.saturating_add(buffer.len() as u64));
         match open.reader.get_or_init(|| self.reader(&open)).as_ref().map(|it| it.read(offset, buffer)) {
@@ -102,7 +102,7 @@ impl Shared {
 
     /// Reads uncached data directly from the disk: the kernel caches the reply, so the source's page cache need not
     /// hold it too. `None` if direct reads are not possible or the data fails verification.
-    pub(super) fn fetch(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Option<usize> {
+    pub(crate) fn fetch(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Option<usize> {
         let open = self.files.get(handle).ok()?;
         let direct = open.direct.get_or_init(|| Direct::open(open.file.as_fd())).as_ref()?;
         let reader = open.reader.get_or_init(|| self.reader(&open)).as_ref();
@@ -115,7 +115,7 @@ impl Shared {
     }
 
     /// Maps a range from the page cache, if it passes verification or cannot be verified.
-    pub(super) fn map_read(
+    pub(crate) fn map_read(
         &self,
         handle: u64,
         offset: u64,

@@ -1,8 +1,11 @@
 //! Resolves inode numbers of the kernel to files of the source directory.
 
+use super::Directory;
 use super::content::OpenFile;
-use super::{Answer, Shared};
+use crate::attributes::attributes;
 use crate::nodes::ROOT;
+use crate::replies::Answer;
+use fuser::FileAttr;
 use gabion_platform::sync;
 use gabion_vault::tree::open_beneath;
 use rustix::fs::{AtFlags, Mode, OFlags, StatVfs, Statx, StatxFlags, openat, statx};
@@ -102,11 +105,11 @@ impl Source {
         parent == ROOT && name == self.hidden
     }
 
-    pub(super) fn space(&self) -> Answer<StatVfs> {
+    pub(crate) fn space(&self) -> Answer<StatVfs> {
         Ok(rustix::fs::fstatvfs(&*self.root)?)
     }
 
-    pub(super) fn forget(&self, number: u64) {
+    pub(crate) fn forget(&self, number: u64) {
         sync::lock(&self.kept).remove(&number);
     }
 }
@@ -115,7 +118,7 @@ fn stale<T>() -> Answer<T> {
     Err(Errno::STALE.into())
 }
 
-impl Shared {
+impl Directory {
     /// A directory as an `O_PATH` descriptor.
     pub(super) fn directory(&self, number: u64) -> Answer<Arc<OwnedFd>> {
         let source = &self.source;
@@ -163,8 +166,12 @@ impl Shared {
         }
     }
 
+    pub(crate) fn attributes(&self, number: u64, handle: Option<u64>) -> Answer<FileAttr> {
+        Ok(attributes(number, &self.stat(number, handle)?))
+    }
+
     /// `statx` of a file.
-    pub(super) fn stat(&self, number: u64, handle: Option<u64>) -> Answer<Statx> {
+    fn stat(&self, number: u64, handle: Option<u64>) -> Answer<Statx> {
         if let Some(open) = handle.and_then(|handle| self.files.get(handle).ok()) {
             return stat_of(&open.file);
         }

@@ -1,27 +1,23 @@
 //! Content and attributes of files in a mounted pool.
 
+use super::Shared;
 use super::acl::{self, ACCESS, Attributes};
 use super::errors::ForKernel;
 use super::inodes::Inode;
-use super::{Answer, Shared};
-use crate::attributes::{SetAttr, asked_for};
+use crate::attributes::{SetAttr, asked_for, without_rights};
 use crate::directory::VerifiedReads;
-use crate::recorder::Rest;
+use crate::recorder::{NO_CONTENT, Rest};
+use crate::replies::{Answer, Opened};
 use fuser::{FileAttr, FileHandle, FopenFlags, TimeOrNow};
-use gabion_platform::sync::lock;
 use gabion_vault::changelog::WHOLE;
 use gabion_vault::degraded::{DegradedReader, ReadError};
 use gabion_vault::live::{DirectoryChange, LiveEntry};
 use gabion_vault::storage::pool::stub::Stub;
 use gabion_vault::storage::pool::{DirectoryExtra, PoolError};
-use gabion_vault::tree::Stat;
 use gabion_vault::world::{Nanos, SECOND, Stopwatch};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use std::sync::{Arc, OnceLock};
-
-/// Range recorded for a change of attributes only, so that a worker examines the file.
-pub(super) const NO_CONTENT: std::ops::Range<u64> = 0..1;
 
 /// An open file.
 #[derive(Debug)]
@@ -35,26 +31,6 @@ pub(super) struct OpenFile {
     reader: OnceLock<Option<DegradedReader>>,
 }
 
-/// Content version of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Version {
-    size: u64,
-    mtime: Nanos,
-    changed: Nanos,
-}
-
-impl Version {
-    pub(super) fn of(stat: &Stat) -> Version {
-        Version { size: stat.size, mtime: stat.mtime, changed: stat.ctime }
-    }
-}
-
-/// Permissions without setuid and setgid: an unprivileged user changed the content, or the owner changed.
-fn without_rights(mode: u32) -> u32 {
-    let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
-    mode & !(0o4000 | group)
-}
-
 impl Shared {
     fn nanos(&self, time: TimeOrNow) -> Nanos {
         match time {
@@ -66,14 +42,15 @@ impl Shared {
         }
     }
 
-    pub(super) fn open(&self, number: u64, flags: i32) -> Answer<(FileHandle, FopenFlags)> {
+    pub(crate) fn open(&self, number: u64, flags: i32) -> Answer<Opened> {
         let inode = self.hold(number)?;
-        let version = Shared::version(&inode);
+        let version = inode.file.stat().generation();
         let path = self.nodes.path(number).unwrap_or_default();
         let handle = self.opened_as(inode, &path, flags);
-        let before = lock(&self.cached).insert(number, version);
-        let keep = if before == Some(version) { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
-        Ok((handle, keep | FopenFlags::FOPEN_NOFLUSH))
+        let is_unchanged = self.nodes.caches(number, version);
+        let keep = if is_unchanged { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
+        // The content is in several files; the kernel can only read from one.
+        Ok(Opened { handle, how: keep | FopenFlags::FOPEN_NOFLUSH, passthrough: None })
     }
 
     /// Registers an open file whose inode is already in the table.
@@ -92,14 +69,11 @@ impl Shared {
         })))
     }
 
-    pub(super) fn release(&self, handle: u64) {
+    pub(crate) fn release(&self, handle: u64) {
         let Some(open) = self.files.remove(handle) else { return };
         let number = open.inode.number;
         if let (Some(verified), Some(Some(reader))) = (&self.verified, open.reader.get()) {
-            let report = reader.report();
-            if report.is_degraded() {
-                (verified.note)(&self.nodes.path(number).unwrap_or_default(), &report);
-            }
+            verified.note(&reader.report(), || self.nodes.path(number).unwrap_or_default());
         }
         self.report_reconstructed(&open.inode, &self.nodes.path(number).unwrap_or_default());
         if open.writable {
@@ -107,12 +81,12 @@ impl Shared {
         }
         self.let_go(&open.inode);
         if open.writable {
-            lock(&self.cached).insert(number, Shared::version(&open.inode));
+            self.nodes.caches(number, open.inode.file.stat().generation());
         }
         self.nodes.opened(number, false);
     }
 
-    pub(super) fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
+    pub(crate) fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Answer<usize> {
         let open = self.files.get(handle)?;
         if let Some(checked) = self.read_checked(&open, offset, buffer) {
             return checked;
@@ -179,7 +153,7 @@ impl Shared {
     }
 
     /// Removes setuid and setgid. True if there were any.
-    pub(super) fn drop_rights(&self, handle: u64) -> Answer<bool> {
+    pub(crate) fn drop_rights(&self, handle: u64) -> Answer<bool> {
         let open = self.files.get(handle)?;
         let inode = &open.inode;
         let mode = inode.file.stat().mode;
@@ -195,7 +169,7 @@ impl Shared {
         Ok(true)
     }
 
-    pub(super) fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<()> {
+    pub(crate) fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<usize> {
         let open = self.files.get(handle)?;
         let OpenFile { inode, rest, synchronous, .. } = &*open;
         let name = || self.nodes.paths(inode.number);
@@ -203,10 +177,13 @@ impl Shared {
         if !data.is_empty() {
             self.pending.add(inode.number, offset..offset + data.len() as u64, *rest);
         }
-        if *synchronous { self.sync(handle) } else { Ok(()) }
+        if *synchronous {
+            self.sync(handle, true)?;
+        }
+        Ok(data.len())
     }
 
-    pub(super) fn sync(&self, handle: u64) -> Answer<()> {
+    pub(crate) fn sync(&self, handle: u64, _data_only: bool) -> Answer<()> {
         let open = self.files.get(handle)?;
         let inode = &open.inode;
         self.pending.flush_file(inode.number);
@@ -218,7 +195,7 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> Answer<()> {
+    pub(crate) fn allocate(&self, handle: u64, offset: u64, length: u64, mode: i32) -> Answer<()> {
         let open = self.files.get(handle)?;
         let inode = &open.inode;
         let name = || self.nodes.paths(inode.number);
@@ -240,7 +217,7 @@ impl Shared {
     }
 
     /// Changes attributes, including the size.
-    pub(super) fn change(&self, number: u64, set: SetAttr, uid: u32) -> Answer<FileAttr> {
+    pub(crate) fn change(&self, number: u64, _: Option<u64>, set: SetAttr, uid: u32) -> Answer<FileAttr> {
         if Shared::is_directory(number) {
             let _names = self.read_names();
             let SetAttr { mode, uid, gid, .. } = set;
@@ -269,7 +246,7 @@ impl Shared {
                 return Ok(attributes);
             }
         }
-        self.attributes(number)
+        self.attributes(number, None)
     }
 
     fn change_file(&self, inode: &Inode, set: SetAttr, uid: u32) -> Answer<()> {

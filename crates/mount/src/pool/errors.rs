@@ -1,6 +1,6 @@
 //! Maps errors of the pool to error numbers.
 
-use super::Answer;
+use crate::replies::Answer;
 use gabion_vault::storage::pool::PoolError;
 use rustix::io::Errno;
 use std::io;

@@ -1,9 +1,10 @@
 //! Extended attributes of files, links and directories, including access control lists.
 
+use super::Shared;
 use super::acl::{self, ACCESS, Attributes, DEFAULT, List};
-use super::content::NO_CONTENT;
 use super::errors::ForKernel;
-use super::{Answer, Shared};
+use crate::recorder::NO_CONTENT;
+use crate::replies::Answer;
 use gabion_vault::live::{DirectoryChange, LiveEntry};
 use gabion_vault::storage::pool::PoolError;
 use gabion_vault::storage::pool::stub::Stub;
@@ -62,12 +63,12 @@ impl Shared {
         })
     }
 
-    pub(super) fn attribute(&self, number: u64, name: &[u8]) -> Answer<Vec<u8>> {
+    pub(crate) fn attribute(&self, number: u64, name: &[u8]) -> Answer<Vec<u8>> {
         let found = self.attributes_of_number(number)?.into_iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value).ok_or_else(|| Errno::NODATA.into())
     }
 
-    pub(super) fn attribute_names(&self, number: u64) -> Answer<Vec<u8>> {
+    pub(crate) fn attribute_names(&self, number: u64) -> Answer<Vec<u8>> {
         let attributes = self.attributes_of_number(number)?;
         Ok(attributes.iter().flat_map(|(name, _)| [name.as_slice(), b"\0"].concat()).collect())
     }
@@ -110,8 +111,13 @@ impl Shared {
         done
     }
 
-    pub(super) fn set_attribute(&self, number: u64, name: &[u8], value: &[u8], flags: i32) -> Answer<()> {
-        let flags = XattrFlags::from_bits_retain(flags as u32);
+    pub(crate) fn set_attribute(
+        &self,
+        number: u64,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Answer<()> {
         if name == ACCESS || name == DEFAULT {
             let list = List::decode(value).ok_or(Errno::INVAL)?;
             if name == DEFAULT && !Shared::is_directory(number) {
@@ -130,7 +136,7 @@ impl Shared {
         self.change_attributes(number, None, |attributes, room| put(attributes, (name, value), flags, room))
     }
 
-    pub(super) fn remove_attribute(&self, number: u64, name: &[u8]) -> Answer<()> {
+    pub(crate) fn remove_attribute(&self, number: u64, name: &[u8]) -> Answer<()> {
         self.change_attributes(number, None, |attributes, _| take(attributes, name))
     }
 }

@@ -50,8 +50,8 @@ impl Shared {
     /// Reports blocks of an open file that were reconstructed.
     pub(super) fn report_reconstructed(&self, inode: &Inode, path: &[u8]) {
         let report = inode.file.take_report();
-        if let Some(verified) = self.verified.as_ref().filter(|_| report.is_degraded()) {
-            (verified.note)(path, &report);
+        if let Some(verified) = &self.verified {
+            verified.note(&report, || path.to_vec());
         }
     }
 }

@@ -3,11 +3,11 @@
 //! While a file is open, its `Inode` has the current attributes; its stub in the namespace may be older. The last user
 //! publishes the stub and removes the entry.
 
-use super::content::Version;
+use super::Shared;
 use super::errors::ForKernel;
-use super::{Answer, Shared};
 use crate::attributes::device_number;
 use crate::nodes::ROOT;
+use crate::replies::Answer;
 use fuser::{FileAttr, FileType, Generation, INodeNo};
 use gabion_platform::sync;
 use gabion_platform::sync::lock;
@@ -169,7 +169,7 @@ impl Shared {
         self.opened(number).map_or_else(|| attributes_of(number, stub), |inode| inode.attributes())
     }
 
-    pub(super) fn attributes(&self, number: u64) -> Answer<FileAttr> {
+    pub(crate) fn attributes(&self, number: u64, _: Option<u64>) -> Answer<FileAttr> {
         if let Some(inode) = self.opened(number) {
             return Ok(inode.attributes());
         }
@@ -297,18 +297,6 @@ impl Shared {
             },
         }
     }
-
-    pub(super) fn forget(&self, number: u64, count: u64) {
-        self.nodes.forget(number, count);
-        if !self.nodes.is_known(number) {
-            lock(&self.cached).remove(&number);
-        }
-    }
-
-    /// Version of a file, for the kernel's cached pages.
-    pub(super) fn version(inode: &Inode) -> Version {
-        Version::of(&inode.file.stat())
-    }
 }
 
 /// Removes an unused inode from the table, unless another inode with its number was inserted since.
@@ -324,7 +312,7 @@ impl Inode {
     }
 
     /// FUSE attributes.
-    pub(super) fn attributes(&self) -> FileAttr {
+    pub(crate) fn attributes(&self) -> FileAttr {
         let attr = self.file.with_stub(|stub| attributes_of(self.number, stub));
         // A file without names is known only by its open handles.
         if self.file.is_unlinked() { FileAttr { nlink: 0, ..attr } } else { attr }

@@ -1,12 +1,12 @@
 //! Names in a mounted pool: lookup, create, link, rename, remove, list.
 
-use super::content::NO_CONTENT;
 use super::errors::ForKernel;
 use super::inodes::attributes_of;
-use super::{Answer, Shared, acl};
+use super::{Shared, acl};
 use crate::attributes::{SetAttr, device_of, opens_own_file};
 use crate::nodes::ROOT;
-use crate::served::{CACHE_TIMEOUT, EntryReply};
+use crate::recorder::NO_CONTENT;
+use crate::replies::{Answer, CACHE_TIMEOUT, EntryReply, Opened};
 use fuser::{
     FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, RenameFlags, ReplyDirectory,
     ReplyDirectoryPlus, Request,
@@ -21,26 +21,21 @@ use gabion_vault::tree::{join, split};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// An open directory.
 #[derive(Debug)]
-pub(super) struct OpenDirectory {
+pub(crate) struct OpenDirectory {
     number: u64,
     /// Its entries when it was last read from the start.
     names: Mutex<Option<Arc<Vec<Vec<u8>>>>>,
 }
 
-impl OpenDirectory {
-    pub(super) fn new(number: u64) -> OpenDirectory {
-        OpenDirectory { number, names: Mutex::default() }
-    }
-}
-
 impl Shared {
-    pub(super) fn look_up(&self, parent: u64, name: &[u8]) -> Answer<EntryReply> {
+    pub(crate) fn look_up(&self, parent: u64, name: &[u8]) -> Answer<EntryReply> {
         let _names = self.read_names();
         let path = self.path_of(parent, name)?;
         let Some(found) = self.live.find(&path).for_kernel()? else {
@@ -71,7 +66,7 @@ impl Shared {
         self.retry_when_full(|| self.live.create(path, &metadata).for_kernel())
     }
 
-    pub(super) fn make_node(
+    pub(crate) fn make_node(
         &self,
         parent: u64,
         name: &[u8],
@@ -110,7 +105,7 @@ impl Shared {
         self.recorder.record_write(path, WHOLE, rest);
     }
 
-    pub(super) fn create(
+    pub(crate) fn create(
         &self,
         parent: u64,
         name: &[u8],
@@ -123,14 +118,12 @@ impl Shared {
         let asked = OFlags::from_bits_retain(flags as u32);
         let inode = match self.make(&path, mode, request) {
             // The file exists already; without `O_EXCL` it is opened.
-            Err(error)
-                if error.kind() == std::io::ErrorKind::AlreadyExists && !asked.contains(OFlags::EXCL) =>
-            {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && !asked.contains(OFlags::EXCL) => {
                 drop(names);
                 let (attr, generation) = self.look_up(parent, name)?;
                 let opened = self.open_own(attr, flags, request);
                 // The entry is not in a reply.
-                let (attr, handle, how) = opened.inspect_err(|_| self.forget(attr.ino.0, 1))?;
+                let (attr, handle, how) = opened.inspect_err(|_| _ = self.nodes.forget(attr.ino.0, 1))?;
                 return Ok(((attr, generation), handle, how));
             }
             made => self.add(made?),
@@ -158,13 +151,13 @@ impl Shared {
         if asked.contains(OFlags::TRUNC) {
             // The kernel assumes a new file and does not truncate it.
             let empty = SetAttr { size: Some(0), ..SetAttr::default() };
-            attr = self.change(attr.ino.0, empty, request.uid())?;
+            attr = self.change(attr.ino.0, None, empty, request.uid())?;
         }
-        let (handle, how) = self.open(attr.ino.0, flags)?;
+        let Opened { handle, how, .. } = self.open(attr.ino.0, flags)?;
         Ok((attr, handle, how))
     }
 
-    pub(super) fn make_directory(
+    pub(crate) fn make_directory(
         &self,
         parent: u64,
         name: &[u8],
@@ -188,7 +181,7 @@ impl Shared {
         Ok(self.entry_reply(parent, name, &path, &found))
     }
 
-    pub(super) fn make_link(
+    pub(crate) fn make_link(
         &self,
         parent: u64,
         name: &[u8],
@@ -204,39 +197,34 @@ impl Shared {
         Ok(self.entry_reply(parent, name, &path, &LiveEntry::File(Box::new(stub))))
     }
 
-    pub(super) fn read_link(&self, number: u64) -> Answer<Vec<u8>> {
+    pub(crate) fn read_link(&self, number: u64) -> Answer<Vec<u8>> {
         let inode = self.hold(number)?;
         let link = inode.file.stub().link;
         self.let_go(&inode);
         link.ok_or_else(|| Errno::INVAL.into())
     }
 
-    pub(super) fn unlink(&self, parent: u64, name: &[u8]) -> Answer<()> {
+    pub(crate) fn unlink(&self, parent: u64, name: &[u8], is_directory: bool) -> Answer<()> {
         let change = self.change_names();
         let path = self.path_of(parent, name)?;
-        let unnamed = self.live.remove(&path).for_kernel()?;
-        let (Unlinked::Last(stub) | Unlinked::Other(stub)) = &unnamed;
-        let is_file = stub.is_file();
-        self.name_removed(&path, unnamed);
+        let mut is_protected = true;
+        if is_directory {
+            self.live.remove_directory(&path).for_kernel()?;
+        } else {
+            let unnamed = self.live.remove(&path).for_kernel()?;
+            let (Unlinked::Last(stub) | Unlinked::Other(stub)) = &unnamed;
+            is_protected = stub.is_file();
+            self.name_removed(&path, unnamed);
+        }
         self.nodes.removed(parent, name);
         drop(change);
-        if is_file {
+        if is_protected {
             self.recorder.record_removal(path);
         }
         Ok(())
     }
 
-    pub(super) fn remove_directory(&self, parent: u64, name: &[u8]) -> Answer<()> {
-        let change = self.change_names();
-        let path = self.path_of(parent, name)?;
-        self.live.remove_directory(&path).for_kernel()?;
-        self.nodes.removed(parent, name);
-        drop(change);
-        self.recorder.record_removal(path);
-        Ok(())
-    }
-
-    pub(super) fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Answer<()> {
+    pub(crate) fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Answer<()> {
         if flags.contains(RenameFlags::RENAME_WHITEOUT) {
             return Err(Errno::INVAL.into());
         }
@@ -281,7 +269,7 @@ impl Shared {
     }
 
     /// Adds a hard link.
-    pub(super) fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<EntryReply> {
+    pub(crate) fn link(&self, number: u64, parent: u64, name: &[u8]) -> Answer<EntryReply> {
         let change = self.change_names();
         let path = self.path_of(parent, name)?;
         let inode = self.hold(number)?;
@@ -296,6 +284,10 @@ impl Shared {
         }
         self.let_go(&inode);
         reply
+    }
+
+    pub(crate) fn open_directory(&self, number: u64) -> Answer<u64> {
+        Ok(self.directories.add(Arc::new(OpenDirectory { number, names: Mutex::default() })))
     }
 
     /// Entries of an open directory; read again whenever a listing starts at offset 0.
@@ -339,7 +331,7 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn list(&self, handle: u64, offset: u64, reply: &mut ReplyDirectory) -> Answer<()> {
+    pub(crate) fn list(&self, handle: u64, offset: u64, reply: &mut ReplyDirectory) -> Answer<()> {
         self.walk(handle, offset, |number, next, os_name, name, found| match found {
             None => reply.add(INodeNo(number), next, FileType::Directory, os_name),
             Some((path, LiveEntry::Directory(..))) => {
@@ -354,8 +346,9 @@ impl Shared {
     }
 
     /// Lists a directory with the attributes of its entries.
-    pub(super) fn list_all(&self, handle: u64, offset: u64, reply: &mut ReplyDirectoryPlus) -> Answer<()> {
-        let own = self.attributes(self.directories.get(handle)?.number).or_else(|_| self.attributes(ROOT))?;
+    pub(crate) fn list_all(&self, handle: u64, offset: u64, reply: &mut ReplyDirectoryPlus) -> Answer<()> {
+        let own = self.attributes(self.directories.get(handle)?.number, None);
+        let own = own.or_else(|_| self.attributes(ROOT, None))?;
         self.walk(handle, offset, |number, next, os_name, name, found| match found {
             None => reply.add(INodeNo(number), next, os_name, &CACHE_TIMEOUT, &own, Generation(0)),
             Some((path, found)) => {
@@ -370,7 +363,7 @@ impl Shared {
         })
     }
 
-    pub(super) fn sync_names(&self) -> Answer<()> {
+    pub(crate) fn sync_directory(&self, _: u64) -> Answer<()> {
         self.pending.flush_all();
         self.live.sync_names().for_kernel()?;
         self.recorder.flush();

@@ -280,7 +280,7 @@ impl Recorder {
             let new = &self.source.unwatched()[self.unwatched..];
             let named: Vec<String> = new
                 .iter()
-                .map(|(path, why)| format!("{}: {why}", crate::shown::Shown::bytes(path)))
+                .map(|(path, why)| format!("{}: {why}", crate::display_path::DisplayPath::bytes(path)))
                 .collect();
             (self.shared.notify)(&Notice::Trouble(format!("not watched: {}", named.join(", "))));
         }

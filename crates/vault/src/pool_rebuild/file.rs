@@ -5,13 +5,13 @@
 
 use super::survey::{FileHealth, TargetStates, survey};
 use crate::coder::Coders;
+use crate::display_path::DisplayPath;
 use crate::encode::{self, EncodeError, Encoder};
 use crate::examine::{BlockFault, BlockState, ExamineError, ProtectedFile, StripeBuffer};
 use crate::format::frame::{Check, toggle};
 use crate::format::{Frame, Header, Records};
 use crate::redundancy::{Draft, InconclusivePart, PartPath};
 use crate::runs::{each_run, pieces};
-use crate::shown::Shown;
 use crate::storage::pool::stub::Stub;
 use crate::storage::pool::{ColumnPlacement, Pool, PoolError, Relocation, parity_path};
 use crate::storage::{Storage, TargetState};
@@ -57,7 +57,7 @@ pub enum FileError {
     #[error(transparent)]
     Encode(#[from] EncodeError),
     /// It was renamed meanwhile.
-    #[error("it was renamed to {}: protect it under that name, then rebuild again", Shown::bytes(.0))]
+    #[error("it was renamed to {}: protect it under that name, then rebuild again", DisplayPath::bytes(.0))]
     Moved(Vec<u8>),
     /// It was stopped.
     #[error("stopped")]

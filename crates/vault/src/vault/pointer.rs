@@ -15,8 +15,8 @@
 
 use super::settings::FILE;
 use super::{Location, OWN, Settings, VaultError, at};
+use crate::display_path::DisplayPath;
 use crate::private::MAX_TEXT;
-use crate::shown::Shown;
 use crate::tree::{Kind, Tree, check_alone};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -90,7 +90,7 @@ impl Pointer {
     /// The repository does not exist, is a different one, or protects another tree.
     pub(super) fn resolve(&self, root: &Path) -> Result<Location, VaultError> {
         let repository = &self.repository;
-        let shown = Shown::path(repository);
+        let shown = DisplayPath::path(repository);
         let wrong = |why: String| VaultError::Settings { path: root.join(OWN), why };
         let settings = match Settings::load(repository) {
             Err(VaultError::Unprotected { .. }) if repository.join("redundancy").is_dir() => {
@@ -101,7 +101,7 @@ impl Pointer {
                 return Err(wrong(format!(
                     "it names the repository {shown}, where no vault is. Is its disk mounted? If it was moved: \
                      gabion protect {} --repository WHERE-IT-IS-NOW. If it is lost for good, remove this file to begin another one",
-                    Shown::path(root)
+                    DisplayPath::path(root)
                 )));
             }
             settings => settings?,
@@ -116,8 +116,8 @@ impl Pointer {
             return Err(wrong(format!(
                 "it names the repository {shown}, which protects {}. If the tree was moved, put where it is now into {}; \
                  if it is a copy, remove this file",
-                Shown::path(&theirs),
-                Shown::path(&repository.join(FILE))
+                DisplayPath::path(&theirs),
+                DisplayPath::path(&repository.join(FILE))
             )));
         }
         Ok(Location::of(root, Some(repository)))

@@ -4,9 +4,9 @@ use super::pointer::{Pointer, protected_above, protected_below, refuse_url};
 use super::shared::{self, reconcile};
 use super::{OWN, VaultError, at, parent};
 use crate::changelog::server::without_password;
+use crate::display_path::DisplayPath;
 use crate::policy::Policy;
 use crate::private;
-use crate::shown::Shown;
 use crate::storage::pool::{Document, Pool};
 use crate::tree::{self, Stat};
 use crate::world::{Nanos, unique_id};
@@ -181,7 +181,7 @@ impl Location {
             let Some(named) = named else { return Ok(Location::of(root, None)) };
             let why = format!(
                 "this tree has its vault here already: leave out --repository {}, or remove this one first",
-                Shown::path(named)
+                DisplayPath::path(named)
             );
             return Err(VaultError::Settings { path: own, why });
         }
@@ -194,8 +194,8 @@ impl Location {
                 let why = || {
                     format!(
                         "this tree has its vault in {} already: leave out --repository {}, or remove this file to begin another one",
-                        Shown::path(&pointer.repository),
-                        Shown::path(named)
+                        DisplayPath::path(&pointer.repository),
+                        DisplayPath::path(named)
                     )
                 };
                 let is_there = std::path::absolute(named).is_ok_and(|named| named == pointer.repository);
@@ -209,7 +209,7 @@ impl Location {
             (named, None) => match protected_above(&real) {
                 None => Ok(Location::of(root, named)),
                 Some(above) => {
-                    let above = Shown::path(above);
+                    let above = DisplayPath::path(above);
                     let why = format!(
                         "it is part of {above}, which is protected as a whole: `gabion protect {above}` brings it up to date, and a \
                          policy gives parts of a tree other codes"
@@ -237,11 +237,11 @@ impl Location {
             policy.decide(file.as_os_str().as_bytes(), &ordinary_file(now), now).treatment.is_some()
         };
         let Some(part) = protected_below(&root).into_iter().find(is_protected) else { return Ok(()) };
-        let (tree, shown) = (Shown::path(&root), Shown::path(&part));
+        let (tree, shown) = (DisplayPath::path(&root), DisplayPath::path(&part));
         let why = format!(
             "it has a vault of its own, so {tree} cannot be protected as a whole: protect the other parts of {tree} by themselves, remove that vault \
              first ({}), or leave the part out by a policy with the rule: [[rule]] paths = [\"{shown}/**\"] protect = false",
-            Shown::path(&root.join(&part).join(OWN))
+            DisplayPath::path(&root.join(&part).join(OWN))
         );
         Err(VaultError::Settings { path: root.join(&part), why })
     }
@@ -289,7 +289,7 @@ impl Settings {
             return Err(VaultError::Settings { path: repository.to_owned(), why });
         }
         if root.starts_with(&real) {
-            let why = format!("the tree {} lies within it", Shown::path(&root));
+            let why = format!("the tree {} lies within it", DisplayPath::path(&root));
             return Err(VaultError::Settings { path: repository.to_owned(), why });
         }
         let root = if within { PathBuf::from("..") } else { root };

@@ -3,9 +3,9 @@
 use crate::catalogue::{Catalogue, CatalogueError, Piece, Problem};
 use crate::damage::DamageReport;
 use crate::degraded::{self, Report};
+use crate::display_path::DisplayPath;
 use crate::encode::Encoded;
 use crate::examine::BlockFault;
-use crate::shown::Shown;
 use crate::storage::plain::DATA;
 use crate::world::Nanos;
 use std::ops::Range;
@@ -144,7 +144,7 @@ impl Encoded {
         }
         let (number, bytes) =
             (self.reconstructed.len() as u64, self.reconstructed.iter().map(|it| it.end - it.start).sum());
-        let faults = [(Shown::bytes(DATA).to_string(), [(BlockFault::Wrong, number)].into())].into();
+        let faults = [(DisplayPath::bytes(DATA).to_string(), [(BlockFault::Wrong, number)].into())].into();
         let report =
             Report { reconstructed: number, reconstructed_bytes: bytes, faults, ..Report::default() };
         degraded::note(catalogue, &report, now)

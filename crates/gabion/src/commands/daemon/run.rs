@@ -11,7 +11,7 @@ use gabion::daemon::{Environment, Event, Tell, run};
 use gabion::exit::Outcome;
 use gabion::live::Access;
 use gabion::privileges;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_platform::sync;
 use gabion_vault::policy::{Duration, Size};
 use gabion_vault::vault::DEFAULT_CODE;
@@ -109,7 +109,8 @@ impl Args {
             );
             return Ok(Outcome::Fine);
         }
-        let place = socket.map_or_else(|| "nowhere".to_owned(), |socket| Shown::path(&socket).to_string());
+        let place =
+            socket.map_or_else(|| "nowhere".to_owned(), |socket| DisplayPath::path(&socket).to_string());
         outln!("socket {place}, stops within {}", Duration(config.stop_within));
         for source in &config.sources {
             let words = as_json(source);

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use gabion::exit::Outcome;
 use gabion_forecast::exact::float;
 use gabion_forecast::{Layout, Placement, Promise};
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::coder::Coders;
 use gabion_vault::pool_rebuild::layouts::{FileLayout, each_layout};
 use gabion_vault::pool_rebuild::survey::TargetStates;
@@ -59,7 +59,7 @@ struct Found {
 
 pub(super) fn run(name: &OsStr, names: &Names, unit: Unit, setting: &Setting) -> anyhow::Result<Outcome> {
     let pool = Pool::open(name, names.registry().as_ref(), Options::default())
-        .with_context(|| format!("pool {}", Shown::bytes(name.as_bytes())))?;
+        .with_context(|| format!("pool {}", DisplayPath::bytes(name.as_bytes())))?;
     let found = look(&pool, unit)?;
     let promise = |layouts: Vec<Layout>| -> anyhow::Result<(Placement, Promise)> {
         let placement = Placement::new(found.units, layouts)?;
@@ -97,7 +97,7 @@ pub(super) fn run(name: &OsStr, names: &Names, unit: Unit, setting: &Setting) ->
                 "pool": config.name, "fails": unit.words(1).split_whitespace().last(), "units": found.units,
                 "classes": classes, "together": whole, "unprotected_files": unprotected, "lost_files": found.lost,
                 "degraded_files": found.degraded, "crowded_files": found.crowded,
-                "unreadable": found.unreadable.iter().map(|(path, why)| json!({ "path": Shown::bytes(path).to_string(), "why": why })).collect::<Vec<_>>(),
+                "unreadable": found.unreadable.iter().map(|(path, why)| json!({ "path": DisplayPath::bytes(path).to_string(), "why": why })).collect::<Vec<_>>(),
             }));
         }
         false => {
@@ -111,7 +111,7 @@ pub(super) fn run(name: &OsStr, names: &Names, unit: Unit, setting: &Setting) ->
         }
     }
     for (path, why) in &found.unreadable {
-        errln!("gabion: {}: {why}", Shown::bytes(path));
+        errln!("gabion: {}: {why}", DisplayPath::bytes(path));
     }
     for (count, words) in [
         (unprotected, "can lose nothing: protect the pool, or rebuild it"),

@@ -3,7 +3,7 @@
 use super::terminal::Which;
 use crate::commands::vault::OutputArgs;
 use gabion::exit::Outcome;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::storage::pool::NewTarget;
 use serde_json::json;
 use std::path::PathBuf;
@@ -59,7 +59,7 @@ impl Args {
         output.print_line(format!(
             "{verb} target {name}, domain {}: {}",
             planned.domain,
-            Shown::path(&target.path)
+            DisplayPath::path(&target.path)
         ));
         Ok(Outcome::Fine)
     }

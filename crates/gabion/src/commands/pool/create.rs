@@ -5,7 +5,7 @@ use crate::commands::vault::OutputArgs;
 use anyhow::{bail, ensure};
 use gabion::exit::Outcome;
 use gabion::size::Size;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::storage::pool::{NewTarget, Options, Pool};
 use serde_json::json;
 use std::path::PathBuf;
@@ -66,7 +66,7 @@ impl Args {
         if let Some(registry) = &registry
             && let Some(targets) = registry.find(&name)?
         {
-            let at = targets.first().map_or(String::new(), |path| format!(" at {}", Shown::path(path)));
+            let at = targets.first().map_or(String::new(), |path| format!(" at {}", DisplayPath::path(path)));
             bail!("a pool {name} already exists{at}");
         }
         let config = match dry_run {

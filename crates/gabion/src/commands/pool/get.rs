@@ -5,7 +5,7 @@ use crate::commands::device::{self, DeviceArgs};
 use crate::commands::vault::OutputArgs;
 use anyhow::{Context, bail};
 use gabion::exit::{Outcome, error_message};
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{self, DegradedReader, Report, copy_out};
 use gabion_vault::metadata;
@@ -76,7 +76,7 @@ impl Args {
         let pool = which.open()?;
         let out = Out { pool: &pool, coders: compute.coders(1)?, degraded: RefCell::default() };
         let from = inside(&path);
-        let Some(stat) = pool.find(&from)? else { bail!("{}: not in the pool", Shown::bytes(&from)) };
+        let Some(stat) = pool.find(&from)? else { bail!("{}: not in the pool", DisplayPath::bytes(&from)) };
         if to_stdout {
             out.copy(&from, &mut io::stdout().lock())?;
             io::stdout().flush()?;
@@ -105,8 +105,8 @@ impl Args {
                     if dry_run {
                         output.print_line(format!(
                             "would get {} to {}",
-                            Shown::bytes(&item.from),
-                            Shown::path(&item.to)
+                            DisplayPath::bytes(&item.from),
+                            DisplayPath::path(&item.to)
                         ));
                     }
                 }
@@ -150,7 +150,7 @@ impl Out<'_> {
         if report.is_degraded() {
             errln!(
                 "gabion: warning: {}: {} blocks were reconstructed ({})",
-                Shown::bytes(from),
+                DisplayPath::bytes(from),
                 report.reconstructed,
                 report.causes()
             );
@@ -233,11 +233,11 @@ fn get(out: &Out<'_>, item: &Item, force: bool, bar: &ProgressBar) -> anyhow::Re
     if stat.kind == Kind::Directory {
         return match fs::DirBuilder::new().mode(0o700).create(to) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && to.is_dir() => Ok(0),
-            made => made.map(|()| 0).with_context(|| format!("making {}", Shown::path(to))),
+            made => made.map(|()| 0).with_context(|| format!("making {}", DisplayPath::path(to))),
         };
     }
     if !force && to.symlink_metadata().is_ok() {
-        bail!("{} exists; --force replaces it", Shown::path(to));
+        bail!("{} exists; --force replaces it", DisplayPath::path(to));
     }
     let stub = out.pool.stub(from)?;
     let directory = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -245,7 +245,8 @@ fn get(out: &Out<'_>, item: &Item, force: bool, bar: &ProgressBar) -> anyhow::Re
         if force && to.symlink_metadata().is_ok() {
             fs::remove_file(to)?;
         }
-        symlink(OsStr::from_bytes(target), to).with_context(|| format!("making {}", Shown::path(to)))?;
+        symlink(OsStr::from_bytes(target), to)
+            .with_context(|| format!("making {}", DisplayPath::path(to)))?;
         return Ok(0);
     }
     let mut draft = tempfile::Builder::new().prefix(".gabion-").suffix(".tmp").tempfile_in(directory)?;
@@ -253,12 +254,12 @@ fn get(out: &Out<'_>, item: &Item, force: bool, bar: &ProgressBar) -> anyhow::Re
     // A hole at the end needs the length to be set.
     draft.as_file().set_len(bytes)?;
     for failed in metadata::restore(draft.as_file(), &stub.metadata, stub.mtime) {
-        errln!("gabion: warning: {}: {failed}", Shown::path(to));
+        errln!("gabion: warning: {}: {failed}", DisplayPath::path(to));
     }
     match force {
         true => draft.persist(to).map(drop),
         false => draft.persist_noclobber(to).map(drop),
     }
-    .with_context(|| format!("naming {}", Shown::path(to)))?;
+    .with_context(|| format!("naming {}", DisplayPath::path(to)))?;
     Ok(bytes)
 }

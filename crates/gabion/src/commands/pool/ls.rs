@@ -4,7 +4,7 @@ use super::terminal::{FileErrors, Which, inside};
 use crate::commands::vault::OutputArgs;
 use anyhow::{Context, ensure};
 use gabion::exit::Outcome;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::storage::Storage;
 use gabion_vault::storage::pool::stub::Special;
 use gabion_vault::storage::pool::{DirectoryEntry, Pool};
@@ -53,7 +53,7 @@ impl Args {
         let mut printer =
             Printer { long, recursive, output, entries: Vec::new(), errors: FileErrors::default() };
         let path = inside(&path);
-        let shown = || Shown::bytes(&path).to_string();
+        let shown = || DisplayPath::bytes(&path).to_string();
         let found = pool.find(&path).with_context(shown)?;
         ensure!(path.is_empty() || found.is_some(), "{}: not in the pool", shown());
         let listed = pool.list(&path)?;
@@ -86,7 +86,8 @@ impl Printer {
                     continue;
                 }
             };
-            let shown = if self.recursive { Shown::bytes(&path) } else { Shown::bytes(&name) }.to_string();
+            let shown = if self.recursive { DisplayPath::bytes(&path) } else { DisplayPath::bytes(&name) }
+                .to_string();
             match self.output.json {
                 true => self.entries.push(as_json(&path, &listed)),
                 false => self.output.print_line(line(&shown, &listed, self.long)),
@@ -118,7 +119,7 @@ fn line(shown: &str, listed: &DirectoryEntry, long: bool) -> String {
         Kind::Directory => ('d', "/".to_owned()),
         Kind::Link => {
             let to = listed.stub.as_ref().and_then(|stub| stub.link.as_deref()).unwrap_or_default();
-            ('l', format!(" -> {}", Shown::bytes(to)))
+            ('l', format!(" -> {}", DisplayPath::bytes(to)))
         }
         Kind::Special => (special(listed), String::new()),
         Kind::File => ('-', String::new()),

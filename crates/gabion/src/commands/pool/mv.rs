@@ -4,7 +4,7 @@ use super::terminal::{Which, inside, warn};
 use crate::commands::vault::OutputArgs;
 use anyhow::{Context, ensure};
 use gabion::exit::Outcome;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::storage::Storage;
 use gabion_vault::tree::{Kind, join, split};
 use serde_json::json;
@@ -41,12 +41,12 @@ impl Args {
         let pool = which.open()?;
         let into = to.as_bytes().ends_with(b"/");
         let (from, mut to) = (inside(&from), inside(&to));
-        let find = |path: &[u8]| pool.find(path).with_context(|| Shown::bytes(path).to_string());
-        ensure!(find(&from)?.is_some(), "{}: not in the pool", Shown::bytes(&from));
+        let find = |path: &[u8]| pool.find(path).with_context(|| DisplayPath::bytes(path).to_string());
+        ensure!(find(&from)?.is_some(), "{}: not in the pool", DisplayPath::bytes(&from));
         if to.is_empty() || find(&to)?.is_some_and(|stat| stat.kind == Kind::Directory) {
             to = join(&to, split(&from).1);
         } else {
-            ensure!(!into, "{}: no such directory in the pool", Shown::bytes(&to));
+            ensure!(!into, "{}: no such directory in the pool", DisplayPath::bytes(&to));
         }
         if !dry_run {
             warn(&pool.rename(&from, &to)?);
@@ -56,7 +56,7 @@ impl Args {
             outln!("{}", json!({ "command": "pool mv", "dry_run": dry_run, "from": from, "to": to }));
         }
         let verb = if dry_run { "would move" } else { "moved" };
-        output.print_line(format!("{verb} {} to {}", Shown::bytes(&from), Shown::bytes(&to)));
+        output.print_line(format!("{verb} {} to {}", DisplayPath::bytes(&from), DisplayPath::bytes(&to)));
         Ok(Outcome::Fine)
     }
 }

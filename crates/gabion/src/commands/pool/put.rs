@@ -4,7 +4,7 @@ use super::terminal::{FileErrors, Which, inside, warn};
 use crate::commands::vault::OutputArgs;
 use anyhow::{Context, bail};
 use gabion::exit::{Outcome, error_message};
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::metadata;
 use gabion_vault::storage::Storage;
 use gabion_vault::storage::pool::Pool;
@@ -69,7 +69,7 @@ impl Args {
             let to = match (is_directory, name_of(path)) {
                 (false, _) => to.clone(),
                 (true, Some(name)) => join(&to, &name),
-                (true, None) => bail!("{}: has no file name", Shown::path(path)),
+                (true, None) => bail!("{}: has no file name", DisplayPath::path(path)),
             };
             collect(path, to, &mut items, &mut left_out, &mut errors);
         }
@@ -84,8 +84,8 @@ impl Args {
                     if dry_run {
                         output.print_line(format!(
                             "would put {} to {}",
-                            Shown::path(&item.from),
-                            Shown::bytes(&item.to)
+                            DisplayPath::path(&item.from),
+                            DisplayPath::bytes(&item.to)
                         ));
                     }
                 }
@@ -172,7 +172,7 @@ fn put(pool: &Pool, item: &Item, bar: &ProgressBar) -> anyhow::Result<u64> {
     let stat = stat_of(&file)?;
     let about = metadata::read(&file, &stat).context("reading its attributes")?;
     if about.attributes_left_out {
-        errln!("gabion: warning: {}: some extended attributes are left out", Shown::path(&item.from));
+        errln!("gabion: warning: {}: some extended attributes are left out", DisplayPath::path(&item.from));
     }
     let written = pool.put(&item.to, &mut bar.wrap_read(&file), &about, stat.mtime)?;
     warn(&written.faults);

@@ -7,7 +7,7 @@ use crate::commands::vault::{BEGUN, Effort, FIRST, OutputArgs, bytes, files};
 use gabion::compute::{Compute, DeviceChoice};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::pool_rebuild::{
     Plan, PlannedFile, RebuildOptions, RebuildReport, check_mass_failure, plan, rebuild,
 };
@@ -157,10 +157,10 @@ impl RebuildRun<'_> {
             device::print(self.compute, |line| self.output.print_line(line));
         }
         for (path, error) in &report.failed {
-            errln!("gabion: {}: {error}", Shown::bytes(path));
+            errln!("gabion: {}: {error}", DisplayPath::bytes(path));
         }
         for (path, why) in &report.plan.unreadable {
-            errln!("gabion: {}: {why}", Shown::bytes(path));
+            errln!("gabion: {}: {why}", DisplayPath::bytes(path));
         }
         for error in &report.healed.failed {
             errln!("gabion: {error}");
@@ -176,7 +176,7 @@ impl RebuildRun<'_> {
         let total = items.len();
         let shown = if self.all { total } else { FIRST };
         for (path, what) in items.take(shown) {
-            self.output.print_line(format!("  {word:<9} {}{what}", Shown::bytes(path)));
+            self.output.print_line(format!("  {word:<9} {}{what}", DisplayPath::bytes(path)));
         }
         if total > shown {
             self.output
@@ -275,7 +275,7 @@ fn missing(item: &PlannedFile) -> String {
 }
 
 fn item_as_json(item: &PlannedFile) -> Value {
-    json!({ "path": Shown::bytes(&item.path).to_string(), "health": item.health, "spare": item.spare,
+    json!({ "path": DisplayPath::bytes(&item.path).to_string(), "health": item.health, "spare": item.spare,
             "bytes": item.bytes, "targets": item.targets })
 }
 
@@ -284,19 +284,19 @@ fn plan_as_json(plan: &Plan) -> Value {
     json!({ "gone": plan.gone, "retired": plan.retired, "returned": plan.returned, "examined": plan.examined,
             "bytes": plan.bytes(), "files": items(&plan.files), "lost": items(&plan.lost),
             "unreadable": plan.unreadable.iter().map(|(path, why)|
-                json!({ "path": Shown::bytes(path).to_string(), "why": why })).collect::<Vec<_>>() })
+                json!({ "path": DisplayPath::bytes(path).to_string(), "why": why })).collect::<Vec<_>>() })
 }
 
 fn as_json(command: &str, report: &RebuildReport, seconds: f64) -> Value {
     let counted = |list: &[(Vec<u8>, usize)]| -> Vec<Value> {
-        let one = |(path, columns): &(Vec<u8>, usize)| json!({ "path": Shown::bytes(path).to_string(), "columns": columns });
+        let one = |(path, columns): &(Vec<u8>, usize)| json!({ "path": DisplayPath::bytes(path).to_string(), "columns": columns });
         list.iter().map(one).collect()
     };
     let failed: Vec<Value> = report
         .failed
         .iter()
         .map(|(path, why)| {
-            json!({ "path": Shown::bytes(path).to_string(), "why": why.to_string(), "lost": why.is_loss() })
+            json!({ "path": DisplayPath::bytes(path).to_string(), "why": why.to_string(), "lost": why.is_loss() })
         })
         .collect();
     json!({

@@ -3,7 +3,7 @@
 use super::terminal::{FileErrors, Which, inside, warn};
 use crate::commands::vault::OutputArgs;
 use gabion::exit::Outcome;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::storage::Storage;
 use gabion_vault::storage::pool::Pool;
 use gabion_vault::tree::{Kind, join};
@@ -61,7 +61,7 @@ impl Args {
                 Ok(faults) => {
                     warn(&faults);
                     let verb = if dry_run { "would remove" } else { "removed" };
-                    output.print_line(format!("{verb} {}", Shown::bytes(&path)));
+                    output.print_line(format!("{verb} {}", DisplayPath::bytes(&path)));
                     removed.push(String::from_utf8_lossy(&path).into_owned());
                 }
                 Err(error) => errors.report(&path, &error),

@@ -4,7 +4,7 @@ use super::terminal::Which;
 use crate::commands::vault::FIRST;
 use crate::commands::vault::OutputArgs;
 use gabion::exit::Outcome;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::coder::Coders;
 use gabion_vault::pool_rebuild::survey::{FileHealth, PoolOverview, overview};
 use gabion_vault::storage::TargetState;
@@ -117,7 +117,11 @@ fn tell_files(overview: &PoolOverview, output: &OutputArgs) {
     ));
     for (path, health, targets) in &overview.named {
         let word = if *health == FileHealth::Lost { "LOST" } else { "degraded" };
-        output.print_line(format!("  {word:<9} {} (missing on {})", Shown::bytes(path), targets.join(", ")));
+        output.print_line(format!(
+            "  {word:<9} {} (missing on {})",
+            DisplayPath::bytes(path),
+            targets.join(", ")
+        ));
     }
     let affected = count(FileHealth::Degraded) + count(FileHealth::Lost);
     if affected > overview.named.len() as u64 {
@@ -125,15 +129,17 @@ fn tell_files(overview: &PoolOverview, output: &OutputArgs) {
             .print_line(format!("  and {} more; --files lists all", affected - overview.named.len() as u64));
     }
     for (path, why) in &overview.unreadable {
-        errln!("gabion: {}: {why}", Shown::bytes(path));
+        errln!("gabion: {}: {why}", DisplayPath::bytes(path));
     }
 }
 
 fn files_json(overview: &PoolOverview) -> Value {
     let named = |wanted: FileHealth| -> Vec<Value> {
         let of = overview.named.iter().filter(|(_, health, _)| *health == wanted);
-        of.map(|(path, _, targets)| json!({ "path": Shown::bytes(path).to_string(), "misses": targets }))
-            .collect()
+        of.map(
+            |(path, _, targets)| json!({ "path": DisplayPath::bytes(path).to_string(), "misses": targets }),
+        )
+        .collect()
     };
     json!({ "count": overview.files, "degraded": named(FileHealth::Degraded), "lost": named(FileHealth::Lost) })
 }
@@ -159,7 +165,7 @@ fn tell_swept(swept: &Sweep, dry_run: bool, output: &OutputArgs) {
     for orphan in &swept.orphans {
         output.print_line(format!(
             "{verb}: {} on {}, {}",
-            Shown::bytes(&orphan.path),
+            DisplayPath::bytes(&orphan.path),
             orphan.target,
             HumanBytes(orphan.bytes)
         ));
@@ -218,7 +224,7 @@ fn row(target: &TargetStatus) -> [String; 8] {
         Mirror::Stale => "STALE",
     };
     let objects = target.objects.map_or_else(|| "-".to_owned(), |objects| objects.to_string());
-    let path = Shown::path(&target.path).to_string();
+    let path = DisplayPath::path(&target.path).to_string();
     let (name, domain) = (target.name.clone(), target.domain.clone());
     [name, domain, state.to_owned(), mirror.to_owned(), bytes(target.used), bytes(target.free), objects, path]
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use gabion::exit::Outcome;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::storage::pool::{MirrorFault, Options, Pool, Registry};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -46,7 +46,7 @@ impl Which {
     pub(super) fn open(&self) -> anyhow::Result<Pool> {
         let registry = self.names.registry();
         Pool::open(&self.pool, registry.as_ref(), Options::default())
-            .with_context(|| format!("pool {}", Shown::bytes(self.pool.as_bytes())))
+            .with_context(|| format!("pool {}", DisplayPath::bytes(self.pool.as_bytes())))
     }
 
     /// Updates the registry with the current paths of the targets, if the pool is in it.
@@ -83,7 +83,7 @@ pub(super) struct FileErrors(Vec<String>);
 impl FileErrors {
     pub(super) fn report(&mut self, path: &[u8], error: &dyn std::fmt::Display) {
         let text = error.to_string();
-        let shown = Shown::bytes(path).to_string();
+        let shown = DisplayPath::bytes(path).to_string();
         let text = if text.starts_with(&shown) { text } else { format!("{shown}: {text}") };
         errln!("gabion: {text}");
         self.0.push(text);

@@ -2,7 +2,7 @@
 
 use super::terminal::{RunArgs, Which, warn};
 use gabion::exit::Outcome;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_shard::join::{Target, join};
 use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
@@ -62,7 +62,11 @@ impl Args {
         }
         warn(&report.notes);
         if !to_stdout {
-            run_args.say(&format!("{}: {} bytes, all checked", Shown::path(&output), report.content.size));
+            run_args.say(&format!(
+                "{}: {} bytes, all checked",
+                DisplayPath::path(&output),
+                report.content.size
+            ));
             run_args.say_device(&device);
         }
         Ok(Outcome::Fine)

@@ -2,7 +2,7 @@
 
 use super::terminal::{RunArgs, Which, warn};
 use gabion::exit::Outcome;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_shard::Scan;
 use gabion_shard::repair::{Plan, Rebuild};
 use serde_json::{Value, json};
@@ -54,7 +54,7 @@ impl Args {
         }
         let verb = if dry_run { "would rebuild" } else { "rebuilt" };
         for Rebuild { index, why, to, .. } in &plan.rebuild {
-            run_args.say(&format!("{verb} shard {index}: {} ({why})", Shown::path(to)));
+            run_args.say(&format!("{verb} shard {index}: {} ({why})", DisplayPath::path(to)));
         }
         run_args.say_device(&device);
         if plan.rebuild.is_empty() {

@@ -3,7 +3,7 @@
 use super::terminal::{RunArgs, size};
 use gabion::exit::Outcome;
 use gabion_engine::Code;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_shard::split::{Options, Plan};
 use serde_json::json;
 use std::ffi::OsString;
@@ -82,7 +82,7 @@ impl Args {
                     "would split {size} with {} in blocks of {} into",
                     plan.content.code, plan.content.block
                 ));
-                plan.shards.iter().for_each(|path| run_args.say(&format!("  {}", Shown::path(path))));
+                plan.shards.iter().for_each(|path| run_args.say(&format!("  {}", DisplayPath::path(path))));
             }
             return Ok(Outcome::Fine);
         }

@@ -2,7 +2,7 @@
 
 use crate::commands::device::{self, DeviceArgs};
 use gabion::compute::Compute;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_shard::set::Note;
 use gabion_shard::{Progress, Run};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -107,7 +107,7 @@ fn new_bar(name: &'static str, total: Option<u64>) -> ProgressBar {
 /// Warnings go to standard error, one line per file.
 pub(super) fn warn(notes: &[Note]) {
     for Note { path, text } in notes {
-        errln!("gabion: warning: {}: {text}", Shown::path(path));
+        errln!("gabion: warning: {}: {text}", DisplayPath::path(path));
     }
 }
 

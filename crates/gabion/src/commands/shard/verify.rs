@@ -2,7 +2,7 @@
 
 use super::terminal::{RunArgs, Which, warn};
 use gabion::exit::Outcome;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_shard::Scan;
 use gabion_shard::verify::{Health, Report, Shard, State, chosen, shown_name, verify};
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ fn print(report: &Report, run_args: &RunArgs) {
     run_args
         .say(&format!("set {}  {name}  {} bytes  {}", report.set, report.content.size, report.content.code));
     for Shard { index, path, state } in &report.shards {
-        let file = path.as_ref().map(|path| Shown::path(path).to_string());
+        let file = path.as_ref().map(|path| DisplayPath::path(path).to_string());
         let line = format!("  {index:3}  {}{state}", file.map_or(String::new(), |file| format!("{file}: ")));
         match state {
             State::Ok => run_args.say(&line),

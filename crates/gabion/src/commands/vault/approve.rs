@@ -5,7 +5,7 @@ use super::{Effort, FIRST, OutputArgs, Which, files};
 use crate::commands::served;
 use gabion::exit::Outcome;
 use gabion::report::HeldReport;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::accept;
 use gabion_vault::guard::{self, Digest};
 use gabion_vault::protect::{Approval, approval};
@@ -97,19 +97,19 @@ impl Args {
         anyhow::ensure!(
             !paths.is_empty(),
             "no write-once file changed at or below {}: there is nothing to approve",
-            Shown::path(&self.which.path)
+            DisplayPath::path(&self.which.path)
         );
         if !self.dry_run {
             paths = accept::accept(&vault, &paths)?;
         }
         if self.output.json {
-            let paths: Vec<String> = paths.iter().map(|path| Shown::bytes(path).to_string()).collect();
+            let paths: Vec<String> = paths.iter().map(|path| DisplayPath::bytes(path).to_string()).collect();
             outln!("{}", json!({ "command": "approve", "dry_run": self.dry_run, "write_once": paths }));
             return Ok(Outcome::Fine);
         }
         let verb = if self.dry_run { "would accept" } else { "accepted " };
         for path in paths.iter().take(FIRST) {
-            self.output.print_line(format!("{verb} {}", Shown::bytes(path)));
+            self.output.print_line(format!("{verb} {}", DisplayPath::bytes(path)));
         }
         if paths.len() > FIRST {
             self.output.print_line(format!("and {} more", files((paths.len() - FIRST) as u64)));

@@ -3,7 +3,7 @@
 use super::{Effort, OutputArgs, Which, files};
 use clap::Subcommand;
 use gabion::exit::Outcome;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue_rebuild::Rebuilt;
 use gabion_vault::run::RunContext;
 use gabion_vault::vault::{Renewed, Vault, survey};
@@ -39,7 +39,7 @@ impl Args {
             let unusable: Vec<Value> = rebuilt
                 .unusable
                 .iter()
-                .map(|(path, why)| json!({ "path": Shown::path(path).to_string(), "why": why }))
+                .map(|(path, why)| json!({ "path": DisplayPath::path(path).to_string(), "why": why }))
                 .collect();
             outln!(
                 "{}",
@@ -52,7 +52,7 @@ impl Args {
             let when = if dry_run { "" } else { " now" };
             output.print_line(format!("the catalogue {verb} {}{when}", files(rebuilt.files)));
             for (path, why) in &rebuilt.unusable {
-                errln!("gabion: {}: {why}", Shown::path(path));
+                errln!("gabion: {}: {why}", DisplayPath::path(path));
             }
         }
         Ok(if rebuilt.unusable.is_empty() { Outcome::Fine } else { Outcome::Found })

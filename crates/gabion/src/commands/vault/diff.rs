@@ -3,7 +3,7 @@
 use super::{Effort, OutputArgs, Which, bytes, count};
 use gabion::exit::Outcome;
 use gabion::report;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::{CatalogueError, Change, Class, Counts};
 use gabion_vault::protect::scan;
 use gabion_vault::tree::is_below;
@@ -57,14 +57,14 @@ impl Args {
 }
 
 fn line(change: &Change) -> String {
-    let from = change.from.as_ref().map(|from| format!(" (from {})", Shown::bytes(from)));
-    format!("{:<9} {}{}", change.class.word(), Shown::bytes(&change.path), from.unwrap_or_default())
+    let from = change.from.as_ref().map(|from| format!(" (from {})", DisplayPath::bytes(from)));
+    format!("{:<9} {}{}", change.class.word(), DisplayPath::bytes(&change.path), from.unwrap_or_default())
 }
 
 fn as_json(change: &Change) -> Value {
     json!({
-        "class": change.class, "path": Shown::bytes(&change.path).to_string(), "size": change.size,
-        "from": change.from.as_ref().map(|from| Shown::bytes(from).to_string()),
+        "class": change.class, "path": DisplayPath::bytes(&change.path).to_string(), "size": change.size,
+        "from": change.from.as_ref().map(|from| DisplayPath::bytes(from).to_string()),
     })
 }
 

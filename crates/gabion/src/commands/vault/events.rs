@@ -3,7 +3,7 @@
 use crate::commands::vault::protect::reason;
 use crate::commands::vault::{FIRST, ago, bytes, count, files, ranges};
 use gabion::report::{Event, LiveStatus};
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::monitor::{Notice, Scan, Status};
 use gabion_vault::worker::Done;
 use gabion_vault::world::Nanos;
@@ -99,7 +99,7 @@ impl EventPrinter {
                     self.print_unless_quiet(&format!("fanotify is not used: {why}"));
                 }
                 for mount in mounts {
-                    let mount = Shown::bytes(mount);
+                    let mount = DisplayPath::bytes(mount);
                     self.print(&format!(
                         "WARNING: {mount} is a mount point: it has no events, only scans find changes there"
                     ));
@@ -107,7 +107,7 @@ impl EventPrinter {
                 for (path, why) in unwatched.iter().take(FIRST) {
                     self.print(&format!(
                         "WARNING: {} is not watched, only scans find changes there: {why}",
-                        Shown::bytes(path)
+                        DisplayPath::bytes(path)
                     ));
                 }
                 if unwatched.len() > FIRST {
@@ -137,9 +137,12 @@ impl EventPrinter {
     fn scanned(&self, scan: &Scan) {
         let what = match scan.within.iter().any(Vec::is_empty) {
             true => "all".to_owned(),
-            false => {
-                scan.within.iter().map(|path| Shown::bytes(path).to_string()).collect::<Vec<_>>().join(", ")
-            }
+            false => scan
+                .within
+                .iter()
+                .map(|path| DisplayPath::bytes(path).to_string())
+                .collect::<Vec<_>>()
+                .join(", "),
         };
         self.print_unless_quiet(&format!(
             "scanned   {what}: {}, {} changed, in {:.1} s",
@@ -148,13 +151,13 @@ impl EventPrinter {
             scan.seconds
         ));
         for (path, why) in scan.unreadable.iter().take(FIRST) {
-            self.print(&format!("WARNING: {}: {why}", Shown::bytes(path)));
+            self.print(&format!("WARNING: {}: {why}", DisplayPath::bytes(path)));
         }
         if scan.unreadable.len() > FIRST {
             self.print(&format!("WARNING: and {} more; --json lists them", scan.unreadable.len() - FIRST));
         }
         for path in scan.write_once.iter().take(FIRST) {
-            let path = Shown::bytes(path);
+            let path = DisplayPath::bytes(path);
             self.print(&format!("WARNING: {path} is write-once and changed: its redundancy is kept"));
         }
     }
@@ -175,19 +178,19 @@ impl EventPrinter {
             self.print_unless_quiet(&format!("protected {}", parts.join(", ")));
         }
         for (path, why) in done.failed.iter().take(FIRST) {
-            self.print(&format!("WARNING: {}: {why}", Shown::bytes(path)));
+            self.print(&format!("WARNING: {}: {why}", DisplayPath::bytes(path)));
         }
         if done.failures > FIRST as u64 {
             self.print(&format!("WARNING: and {} more failed", count(done.failures - FIRST as u64)));
         }
         for trouble in done.damaged.iter().take(FIRST) {
-            let (path, word) = (Shown::bytes(&trouble.path), trouble.state.word());
+            let (path, word) = (DisplayPath::bytes(&trouble.path), trouble.state.word());
             self.print(&format!(
                 "WARNING: {path} is {word}, with unchanged size and mtime (silent corruption)"
             ));
         }
         for path in done.write_once.iter().take(FIRST) {
-            let path = Shown::bytes(path);
+            let path = DisplayPath::bytes(path);
             self.print(&format!("WARNING: {path} is write-once and changed: its redundancy is kept"));
         }
         for (path, ranges) in done.unrecoverable.iter().take(FIRST) {
@@ -195,14 +198,14 @@ impl EventPrinter {
                 ranges.iter().take(FIRST).map(|range| format!("{}-{}", range.start, range.end)).collect();
             self.print(&format!(
                 "WARNING: {}: bytes {} were corrupt before the rest of their stripes was written, and could not be reconstructed",
-                Shown::bytes(path),
+                DisplayPath::bytes(path),
                 ranges.join(", ")
             ));
         }
         for (path, of_file) in done.reconstructed.iter().take(FIRST) {
             self.print(&format!(
                 "WARNING: {}: bytes {} were corrupt and were reconstructed before the file was protected again",
-                Shown::bytes(path),
+                DisplayPath::bytes(path),
                 ranges(of_file.iter())
             ));
         }
@@ -256,7 +259,7 @@ pub(in crate::commands) fn filesystem_wide_watch(why: &str) -> String {
 pub(super) fn changed_in_growth(path: &[u8], of_file: &[std::ops::Range<u64>]) -> String {
     format!(
         "{} grew, and bytes {} that existed before changed as well; if the file is only ever appended to, they are corrupt",
-        Shown::bytes(path),
+        DisplayPath::bytes(path),
         ranges(of_file.iter())
     )
 }

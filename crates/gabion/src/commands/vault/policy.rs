@@ -4,7 +4,7 @@ use super::Which;
 use anyhow::Context;
 use clap::Subcommand;
 use gabion::exit::Outcome;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::policy::Treatment;
 use gabion_vault::private::read_text;
 use gabion_vault::vault::{DEFAULT_CODE, parse_policy};
@@ -49,7 +49,7 @@ impl Args {
 
 fn check(file: &std::path::Path, as_json: bool) -> anyhow::Result<Outcome> {
     let text =
-        std::fs::File::open(file).and_then(read_text).with_context(|| Shown::path(file).to_string())?;
+        std::fs::File::open(file).and_then(read_text).with_context(|| DisplayPath::path(file).to_string())?;
     let policy = parse_policy(&text, file, &DEFAULT_CODE.parse()?)?;
     if as_json {
         let rules: Vec<Value> = policy
@@ -73,7 +73,7 @@ fn check(file: &std::path::Path, as_json: bool) -> anyhow::Result<Outcome> {
 fn explain(which: &Which, as_json: bool) -> anyhow::Result<Outcome> {
     let (vault, path) = which.open_to_examine()?;
     let stat = vault.storage.find(&path)?;
-    let stat = stat.with_context(|| format!("{}: no such file", Shown::path(&which.path)))?;
+    let stat = stat.with_context(|| format!("{}: no such file", DisplayPath::path(&which.path)))?;
     let now = vault.clock.now();
     let decision = vault.policy.decide(&path, &stat, now);
     let name = vault.policy.rule_name(decision.rule);
@@ -83,7 +83,7 @@ fn explain(which: &Which, as_json: bool) -> anyhow::Result<Outcome> {
             refusals.iter().map(|(rule, why)| json!({ "rule": rule, "why": why })).collect();
         outln!(
             "{}",
-            json!({ "command": "policy explain", "path": Shown::bytes(&path).to_string(), "rule": name,
+            json!({ "command": "policy explain", "path": DisplayPath::bytes(&path).to_string(), "rule": name,
                     "treatment": decision.treatment.map(treatment_as_json), "passed_over": refused })
         );
         return Ok(Outcome::Fine);

@@ -11,7 +11,7 @@ use gabion::compute::Compute;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion::report::{HeldReport, ProtectPlanReport, ProtectReport};
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::Recent;
 use gabion_vault::promises::{Loss, Mode, promise};
 use gabion_vault::protect::{Report, protect, scan, would_hold};
@@ -152,7 +152,7 @@ impl Args {
             let report = ProtectPlanReport::new(seen.files, seen.bytes, &seen.changes, held);
             outln!("{}", json!(report));
         } else {
-            self.output.print_line(format!("would protect {}:", Shown::path(&self.dir)));
+            self.output.print_line(format!("would protect {}:", DisplayPath::path(&self.dir)));
             print_counts(&self.output, &seen.changes);
             if let Some(held) = held {
                 self.output.print_line(format!("would hold removed and changed files: {}", reason(&held)));
@@ -205,20 +205,20 @@ impl Args {
             outln!("WARNING: {} have fewer redundancy columns than wanted", files(done.reduced_redundancy));
         }
         for path in seen.write_once.iter().take(FIRST) {
-            outln!("WARNING: {} is write-once and changed: its redundancy is kept", Shown::bytes(path));
+            outln!("WARNING: {} is write-once and changed: its redundancy is kept", DisplayPath::bytes(path));
         }
         if !seen.write_once.is_empty() {
             outln!("{}", WRITE_ONCE_ADVICE);
         }
         let failures = done.failures + seen.unreadable.len() as u64;
         for (path, why) in done.failed.iter().chain(&seen.unreadable).take(FIRST) {
-            errln!("gabion: {}: {why}", Shown::bytes(path));
+            errln!("gabion: {}: {why}", DisplayPath::bytes(path));
         }
         if failures > FIRST as u64 {
             errln!("gabion: and {} more; --json lists them", files(failures - FIRST as u64));
         }
         for (path, aside) in done.set_aside.iter().take(FIRST) {
-            let (path, aside) = (Shown::bytes(path), Shown::path(aside));
+            let (path, aside) = (DisplayPath::bytes(path), DisplayPath::path(aside));
             outln!(
                 "WARNING: an unknown file was in the place of {path}'s redundancy; it was moved to {aside}"
             );

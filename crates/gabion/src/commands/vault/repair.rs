@@ -8,7 +8,7 @@ use gabion::compute::Compute;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion::report::RepairReport;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::State;
 use gabion_vault::repair::{Options, Plan, Repaired, plan, repair};
 use gabion_vault::vault::Vault;
@@ -185,20 +185,24 @@ impl Args {
             let blocks =
                 format!("{} data and {} redundancy blocks", done.data_blocks, done.redundancy_blocks);
             match done.state {
-                State::Protected => outln!("repaired  {}: {blocks}", Shown::bytes(&done.path)),
+                State::Protected => outln!("repaired  {}: {blocks}", DisplayPath::bytes(&done.path)),
                 State::Lost => {
-                    outln!("LOST      {}: bytes {}", Shown::bytes(&done.path), ranges(done.lost.iter()));
+                    outln!(
+                        "LOST      {}: bytes {}",
+                        DisplayPath::bytes(&done.path),
+                        ranges(done.lost.iter())
+                    );
                     outln!("          restored: {blocks}");
                 }
-                state => outln!("{:<9} {}: {blocks}", state.word(), Shown::bytes(&done.path)),
+                state => outln!("{:<9} {}: {blocks}", state.word(), DisplayPath::bytes(&done.path)),
             }
             if let Some(path) = &done.replaced {
-                outln!("          replaced content: {}", Shown::path(path));
+                outln!("          replaced content: {}", DisplayPath::path(path));
             }
             done.notes.iter().for_each(|note| outln!("          {note}"));
         }
         for (path, why) in failed {
-            errln!("gabion: {}: {why}", Shown::bytes(path));
+            errln!("gabion: {}: {why}", DisplayPath::bytes(path));
         }
         device::print(compute, |line| self.output.print_line(line));
     }

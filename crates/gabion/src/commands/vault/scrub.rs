@@ -7,7 +7,7 @@ use gabion::compute::Compute;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion::report::ScrubReport;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::{Piece, State};
 use gabion_vault::damage::DamageReport;
 use gabion_vault::policy::Duration;
@@ -133,7 +133,7 @@ impl Args {
         }
         print_damage(&report.damage, self.files);
         for (path, why) in &report.failed {
-            errln!("gabion: {}: {why}", Shown::bytes(path));
+            errln!("gabion: {}: {why}", DisplayPath::bytes(path));
         }
         if report.stopped {
             outln!("stopped; the next scrub continues from here");
@@ -153,7 +153,7 @@ pub(super) fn print_damage(damage: &[DamageReport], all: bool) {
     let shown = if all { damage.len() } else { FIRST };
     for DamageReport { path, state, problems, changed, notes } in damage.iter().take(shown) {
         let written = if *changed { ", and its size or time changed since it was protected" } else { "" };
-        outln!("{:<9} {}{written}", state.word(), Shown::bytes(path));
+        outln!("{:<9} {}{written}", state.word(), DisplayPath::bytes(path));
         for piece in [Piece::Lost, Piece::Data, Piece::Redundancy, Piece::Header] {
             let of: Vec<_> = problems.iter().filter(|it| it.piece == piece).map(|it| &it.range).collect();
             if !of.is_empty() {

@@ -9,7 +9,7 @@ use gabion::daemon::overdue;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion::report::{self, ProblemReport};
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::State;
 use gabion_vault::status::{Affected, Status, status};
 use gabion_vault::storage::TargetState;
@@ -99,7 +99,7 @@ impl Args {
                 files(changed.len() as u64)
             );
             let shown = if self.files { changed.len() } else { FIRST };
-            changed.iter().take(shown).for_each(|path| outln!("  changed   {}", Shown::bytes(path)));
+            changed.iter().take(shown).for_each(|path| outln!("  changed   {}", DisplayPath::bytes(path)));
             outln!("  {WRITE_ONCE_ADVICE}");
         }
         let grown = &status.changed_in_growth;
@@ -110,7 +110,7 @@ impl Args {
             );
             let shown = if self.files { grown.len() } else { FIRST };
             for (path, ranges) in grown.iter().take(shown) {
-                outln!("  changed   {}: {} ranges", Shown::bytes(path), count(*ranges));
+                outln!("  changed   {}: {} ranges", DisplayPath::bytes(path), count(*ranges));
             }
         }
         for state in [State::Degraded, State::Damaged, State::Lost] {
@@ -125,7 +125,7 @@ impl Args {
             let of: Vec<_> = problems.iter().map(|it| &it.range).collect();
             let ranges =
                 if of.is_empty() { String::new() } else { format!(": bytes {}", ranges(of.into_iter())) };
-            outln!("  {:<9} {}{ranges}", state.word(), Shown::bytes(path));
+            outln!("  {:<9} {}{ranges}", state.word(), DisplayPath::bytes(path));
         }
         let affected: u64 =
             status.states.iter().filter(|(state, _)| **state != State::Protected).map(|it| it.1.0).sum();
@@ -142,7 +142,7 @@ impl Args {
         };
         outln!("scrubbed   {}{never}", when(status.last_scrub));
         if let Some((path, verified)) = &status.overdue.oldest {
-            let (number, path) = (status.overdue.files, Shown::bytes(path).to_string());
+            let (number, path) = (status.overdue.files, DisplayPath::bytes(path).to_string());
             outln!("{}", overdue_scrubs(number, &path, &ago(now, *verified)));
         }
         let share = match status.data_bytes {
@@ -172,7 +172,7 @@ impl Args {
                 "displaced  redundancy of {} ({}) whose names are not known now, in {}",
                 files(number),
                 bytes(size),
-                Shown::path(&vault.repository.path().join("displaced"))
+                DisplayPath::path(&vault.repository.path().join("displaced"))
             ),
         }
         match status.replaced.as_deref() {
@@ -187,7 +187,7 @@ impl Args {
                     bytes(size),
                     if runs.len() == 1 { "one run".to_owned() } else { format!("{} runs", runs.len()) },
                     ago(now, oldest.at),
-                    Shown::path(&vault.repository.path().join("replaced"))
+                    DisplayPath::path(&vault.repository.path().join("replaced"))
                 );
             }
         }
@@ -205,7 +205,7 @@ impl Args {
                 }
                 TargetState::Online | TargetState::Offline => space,
             };
-            outln!("  {:<10} {space}, {}", Shown::bytes(&target.name).to_string(), target.domain);
+            outln!("  {:<10} {space}, {}", DisplayPath::bytes(&target.name).to_string(), target.domain);
         }
         if let Some(mirrors) = status.mirrors.as_ref().filter(|mirrors| !mirrors.are_complete()) {
             let outdated = match &mirrors.outdated[..] {
@@ -267,7 +267,7 @@ fn as_json(vault: &Vault, status: &Status) -> Value {
         let of = status.affected.iter().filter(|it| it.state == state);
         of.map(|it| {
             let problems: Vec<ProblemReport> = it.problems.iter().map(ProblemReport::new).collect();
-            json!({ "path": Shown::bytes(&it.path).to_string(), "problems": problems })
+            json!({ "path": DisplayPath::bytes(&it.path).to_string(), "problems": problems })
         })
         .collect()
     };
@@ -275,12 +275,12 @@ fn as_json(vault: &Vault, status: &Status) -> Value {
         .targets
         .iter()
         .map(|it| {
-            json!({ "name": Shown::bytes(&it.name).to_string(), "domain": it.domain, "state": it.state,
+            json!({ "name": DisplayPath::bytes(&it.name).to_string(), "domain": it.domain, "state": it.state,
                     "free": it.space.map(|it| it.0), "total": it.space.map(|it| it.1) })
         })
         .collect();
     json!({
-        "command": "status", "root": Shown::path(&vault.root).to_string(), "storage": vault.storage.kind(),
+        "command": "status", "root": DisplayPath::path(&vault.root).to_string(), "storage": vault.storage.kind(),
         "matrix": matrix, "pending": { "files": status.pending.0, "bytes": status.pending.1, "queued": status.queued,
         "oldest": status.oldest }, "changes": status.changes().map(report::changes),
         "degraded": named(State::Degraded), "damaged": named(State::Damaged), "lost": named(State::Lost),
@@ -288,9 +288,9 @@ fn as_json(vault: &Vault, status: &Status) -> Value {
         "never_scrubbed": status.never_scrubbed, "scrub_overdue": overdue::as_json(&status.overdue),
         "data_bytes": status.data_bytes,
         "redundancy_bytes": status.redundancy_bytes, "targets": targets, "degraded_reads": status.degraded_reads,
-        "write_once_changed": status.write_once().iter().map(|it| Shown::bytes(it).to_string()).collect::<Vec<_>>(),
+        "write_once_changed": status.write_once().iter().map(|it| DisplayPath::bytes(it).to_string()).collect::<Vec<_>>(),
         "changed_in_growth": status.changed_in_growth.iter().map(|(path, ranges)| {
-            json!({ "path": Shown::bytes(path).to_string(), "ranges": ranges })
+            json!({ "path": DisplayPath::bytes(path).to_string(), "ranges": ranges })
         }).collect::<Vec<_>>(),
         "filesystem_wide": status.filesystem_wide, "replaced": status.replaced,
         "displaced": status.displaced.map(|(files, bytes)| json!({ "files": files, "bytes": bytes })), "survives": status.promises(vault),

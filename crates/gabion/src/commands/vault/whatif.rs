@@ -2,7 +2,7 @@
 
 use super::{Effort, FIRST, OutputArgs, Which, bytes, files};
 use gabion::exit::Outcome;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::whatif::what_if;
 use serde_json::json;
 
@@ -39,11 +39,12 @@ impl Args {
         let known = vault.storage.targets();
         let targets: Vec<Vec<u8>> = self.lose.iter().map(|name| name.clone().into_bytes()).collect();
         for target in &targets {
-            let names: Vec<String> = known.iter().map(|it| Shown::bytes(&it.name).to_string()).collect();
+            let names: Vec<String> =
+                known.iter().map(|it| DisplayPath::bytes(&it.name).to_string()).collect();
             anyhow::ensure!(
                 known.iter().any(|it| it.name == *target),
                 "there is no target {}; there are {}",
-                Shown::bytes(target),
+                DisplayPath::bytes(target),
                 names.join(", ")
             );
         }
@@ -61,7 +62,8 @@ impl Args {
                 .iter()
                 .map(|(word, (files, bytes))| ((*word).to_owned(), json!({ "files": files, "bytes": bytes })))
                 .collect();
-            let names: Vec<String> = answer.names.iter().map(|name| Shown::bytes(name).to_string()).collect();
+            let names: Vec<String> =
+                answer.names.iter().map(|name| DisplayPath::bytes(name).to_string()).collect();
             outln!(
                 "{}",
                 json!({ "command": "whatif", "lose": self.lose, "result": amounts, "lost_files": names,
@@ -80,7 +82,7 @@ impl Args {
             if answer.namespace_lost {
                 outln!("no target with the current namespace would be left: all files would be lost");
             }
-            answer.names.iter().for_each(|name| outln!("  lost: {}", Shown::bytes(name)));
+            answer.names.iter().for_each(|name| outln!("  lost: {}", DisplayPath::bytes(name)));
             if answer.lost.0 > answer.names.len() as u64 {
                 outln!("  and {} more; --files lists all", files(answer.lost.0 - answer.names.len() as u64));
             }

@@ -5,7 +5,7 @@ use super::{Effort, OutputArgs, Which, bytes, files};
 use crate::commands::device::{self, DeviceArgs};
 use gabion::exit::Outcome;
 use gabion::report::WorkReport;
-use gabion_platform::shown::Shown;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::protect::work;
 use gabion_vault::run::Progress;
 use gabion_vault::worker::Done;
@@ -64,7 +64,7 @@ impl Args {
                 self.output.print_line(format!("{} pending, not due yet", files(waiting)));
             }
             for (path, why) in &done.failed {
-                errln!("gabion: {}: {why}", Shown::bytes(path));
+                errln!("gabion: {}: {why}", DisplayPath::bytes(path));
             }
             print_damage(&done.damaged, true);
             if done.held > 0 {
@@ -75,7 +75,10 @@ impl Args {
                 );
             }
             for path in &done.write_once {
-                outln!("WARNING: {} is write-once and changed: its redundancy is kept", Shown::bytes(path));
+                outln!(
+                    "WARNING: {} is write-once and changed: its redundancy is kept",
+                    DisplayPath::bytes(path)
+                );
             }
         }
         Ok(match done {

@@ -1,7 +1,7 @@
 //! Errors of a pool.
 
 use super::config::ConfigError;
-use crate::shown::Shown;
+use crate::display_path::DisplayPath;
 use std::io;
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ pub enum PoolError {
         other: String,
     },
     /// A directory belongs to another pool, or is another target than expected.
-    #[error("{} is target {found}, not {expected}: was another disk mounted there?", Shown::path(.path))]
+    #[error("{} is target {found}, not {expected}: was another disk mounted there?", DisplayPath::path(.path))]
     Foreign {
         /// The directory.
         path: PathBuf,
@@ -38,7 +38,7 @@ pub enum PoolError {
         expected: String,
     },
     /// A directory cannot become a target.
-    #[error("{} cannot become a target: {why}", Shown::path(.path))]
+    #[error("{} cannot become a target: {why}", DisplayPath::path(.path))]
     Unfit {
         /// The directory.
         path: PathBuf,
@@ -91,7 +91,7 @@ pub enum PoolError {
         target: String,
     },
     /// An error at a path of the pool.
-    #[error("{}: {source}", Shown::bytes(.path))]
+    #[error("{}: {source}", DisplayPath::bytes(.path))]
     Path {
         /// The path.
         path: Vec<u8>,
@@ -109,7 +109,7 @@ pub enum PoolError {
         source: io::Error,
     },
     /// Bytes of a file are missing or unreachable.
-    #[error("{}: column {column} on target {target}: {why}", Shown::bytes(.path))]
+    #[error("{}: column {column} on target {target}: {why}", DisplayPath::bytes(.path))]
     Lost {
         /// The file.
         path: Vec<u8>,
@@ -121,7 +121,7 @@ pub enum PoolError {
         why: String,
     },
     /// A file was replaced, moved or removed during an operation.
-    #[error("{}: it was changed meanwhile", Shown::bytes(.path))]
+    #[error("{}: it was changed meanwhile", DisplayPath::bytes(.path))]
     Changed {
         /// The file.
         path: Vec<u8>,

@@ -6,21 +6,21 @@ use std::path::Path;
 
 /// Bytes of a name as printable text. Names are untrusted: a terminal would obey control characters and reverse the direction of text.
 /// Escapes begin with a backslash, so that different names look different.
-pub struct Shown<'a>(&'a [u8]);
+pub struct DisplayPath<'a>(&'a [u8]);
 
-impl<'a> Shown<'a> {
+impl<'a> DisplayPath<'a> {
     /// A name as bytes of a header or a directory.
-    pub fn bytes(bytes: &'a [u8]) -> Shown<'a> {
-        Shown(bytes)
+    pub fn bytes(bytes: &'a [u8]) -> DisplayPath<'a> {
+        DisplayPath(bytes)
     }
 
     /// A path.
-    pub fn path(path: &'a Path) -> Shown<'a> {
-        Shown(path.as_os_str().as_bytes())
+    pub fn path(path: &'a Path) -> DisplayPath<'a> {
+        DisplayPath(path.as_os_str().as_bytes())
     }
 }
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for DisplayPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for letter in chunk.valid().chars() {
@@ -45,12 +45,12 @@ fn directs_text(letter: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::Shown;
+    use super::DisplayPath;
     use std::collections::BTreeSet;
 
     #[test]
     fn names_can_be_told_apart_and_do_nothing_to_a_terminal() {
-        let shown = |name: &[u8]| Shown::bytes(name).to_string();
+        let shown = |name: &[u8]| DisplayPath::bytes(name).to_string();
         assert_eq!(shown("Grüße 1.txt".as_bytes()), "Grüße 1.txt");
         assert_eq!(shown(b"\x1b[31m\xff\n"), "\\u{1b}[31m\\xff\\n");
         assert_eq!(shown("\u{202e}txt.exe".as_bytes()), "\\u{202e}txt.exe");
