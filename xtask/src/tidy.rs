@@ -68,6 +68,7 @@ const RULES: &[(&str, Rule)] = &[
     ("kernel-table", code::kernel_table),
     ("clock", code::clock),
     ("output", code::output),
+    ("json", code::json),
     ("module-order", order::modules),
     ("link", docs::links),
     ("path", docs::paths),

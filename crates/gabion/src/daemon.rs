@@ -12,7 +12,7 @@ pub mod config;
 mod job;
 pub mod note;
 pub mod notify;
-pub mod overdue;
+mod overdue;
 pub mod protocol;
 mod socket;
 mod source;
@@ -21,13 +21,14 @@ mod targets;
 
 pub use socket::SocketError;
 
+use crate::report::daemon::{DaemonAnswer, DaemonStatus};
+use crate::report::system_path_text;
 use config::{Config, ConfigError, SourceConfig};
 use gabion_platform::sync::lock;
 use gabion_vault::monitor::Notice;
 use gabion_vault::storage::pool::Registry;
 use gabion_vault::world::{Clock, Nanos, Stopwatch};
 use notify::{Notifier, Supervisor};
-use serde_json::{Value, json};
 use socket::Place;
 use source::{DaemonContext, Source};
 use std::path::PathBuf;
@@ -287,35 +288,37 @@ impl Daemon {
                 let _ = rustix::mount::unmount(&show.at, rustix::mount::UnmountFlags::DETACH);
             }
         }
-        let sources = late.iter().map(|source| source.name().to_owned()).collect();
-        Err(DaemonError::Late { sources, seconds: within / gabion_vault::world::SECOND })
+        Err(DaemonError::Late { sources: names(&late), seconds: within / gabion_vault::world::SECOND })
     }
 
-    fn status(&self, source: Option<&str>) -> Result<Value, String> {
+    fn status(&self, source: Option<&str>) -> Result<DaemonAnswer, String> {
         let sources = match source {
             Some(name) => vec![self.source(name)?],
             None => self.sources(),
         };
-        let sources: Vec<Value> = sources.iter().map(|source| source.as_json()).collect();
-        Ok(json!({
-            "process": gabion_vault::world::process(), "host": gabion_vault::world::host(),
-            "program": env!("CARGO_PKG_VERSION"), "since": self.began, "now": Clock::System.now(),
-            "config": lock(&self.config).path, "socket": self.context.socket, "sources": sources,
-        }))
+        Ok(DaemonAnswer::Status(Box::new(DaemonStatus {
+            config: system_path_text(&lock(&self.config).path),
+            host: gabion_vault::world::host(),
+            process: gabion_vault::world::process(),
+            program: env!("CARGO_PKG_VERSION"),
+            since: self.began,
+            now: Clock::System.now(),
+            socket: system_path_text(&self.context.socket),
+            sources: sources.iter().map(|source| source.status()).collect(),
+        })))
     }
 
-    fn pause(&self, source: Option<&str>, paused: bool) -> Result<Value, String> {
+    fn pause(&self, source: Option<&str>, paused: bool) -> Result<DaemonAnswer, String> {
         let sources = match source {
             Some(name) => vec![self.source(name)?],
             None => self.sources(),
         };
         sources.iter().for_each(|source| source.pause(paused));
-        let names: Vec<&str> = sources.iter().map(|source| source.name()).collect();
-        Ok(json!({ "paused": paused, "sources": names }))
+        Ok(DaemonAnswer::Paused { paused, sources: names(&sources) })
     }
 
     /// Reloads the configuration: removed and changed sources stop, new ones start, the others go on.
-    fn reload(&self) -> Result<Value, String> {
+    fn reload(&self) -> Result<DaemonAnswer, String> {
         let _one_at_a_time = lock(&self.reloading);
         let old = lock(&self.config).clone();
         let new = Config::load(&old.path).map_err(|error| format!("nothing is changed: {error}"))?;
@@ -327,7 +330,6 @@ impl Daemon {
         let (kept, gone): (Vec<_>, Vec<_>) =
             self.sources().into_iter().partition(|source| new.sources.contains(&source.config));
         let late = stop_all(&gone, Duration::from_nanos(new.stop_within.unsigned_abs()));
-        let ended: Vec<&str> = gone.iter().map(|source| source.name()).collect();
         let mut troubles = Vec::new();
         for source in &kept {
             if let Err(why) = source.refresh_policy() {
@@ -343,11 +345,13 @@ impl Daemon {
             }
         }
         troubles.extend(late.iter().map(|source| format!("{} did not end in time", source.name())));
-        let names: Vec<&str> = kept.iter().map(|source| source.name()).collect();
-        let result = json!({ "ended": ended, "begun": begun, "kept": names, "troubles": troubles });
         *lock(&self.config) = new;
-        Ok(result)
+        Ok(DaemonAnswer::Reloaded { ended: names(&gone), begun, kept: names(&kept), troubles })
     }
+}
+
+fn names(sources: &[Arc<Source>]) -> Vec<String> {
+    sources.iter().map(|source| source.name().to_owned()).collect()
 }
 
 /// Stops sources in parallel. Returns those that did not stop in time.

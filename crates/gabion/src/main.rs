@@ -8,7 +8,7 @@ mod commands;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use gabion::exit::{Outcome, error_message};
-use serde_json::json;
+use gabion::report::ErrorReport;
 use signal_hook::consts::SIGPIPE;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         let why = error_message(error);
         errln!("gabion: {why}");
         if asks_for_json(&matches) {
-            outln!("{}", json!({ "error": why }));
+            output::print_json(&ErrorReport { error: why });
         }
     }
     output::finish(Outcome::of(result)).into()
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 fn refuse(error: &clap::Error) -> ExitCode {
     let asks_for_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
     if error.use_stderr() && asks_for_json {
-        outln!("{}", json!({ "error": usage_error(error) }));
+        output::print_json(&ErrorReport { error: usage_error(error) });
     }
     let printed = error.print();
     if error.use_stderr() {

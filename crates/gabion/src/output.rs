@@ -12,6 +12,8 @@
 //! - Failed writes to standard error are ignored: nothing is left that could report them.
 
 use gabion::exit::Outcome;
+use gabion::report;
+use serde::Serialize;
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
@@ -41,6 +43,11 @@ pub(crate) fn print(text: Arguments<'_>) {
     let text = text.to_string();
     let mut stdout = io::stdout().lock();
     keep(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
+}
+
+/// Prints a report as one line of JSON on standard output.
+pub(crate) fn print_json(report: &impl Serialize) {
+    outln!("{}", report::line(report));
 }
 
 /// Writes to standard error, which nobody may be reading.

@@ -2,26 +2,68 @@
 //!
 //! Paths and other bytes that need not be UTF-8 are escaped as on the terminal.
 
+pub(crate) mod daemon;
 mod events;
+pub mod forecast;
+pub mod pool;
+pub mod shard;
+pub mod status;
 mod vault;
 
-pub use events::{Event, LiveStatus, WorkerReport};
+pub use events::{Event, LiveStatus, SourceEvent, WorkerReport};
 pub use vault::{
-    ClassReport, FileAmount, ProtectPlanReport, ProtectReport, RepairReport, ScrubReport, SetAside,
-    WorkReport, changes,
+    AcceptReport, ApproveReport, CatalogueReport, ChangeReport, ClassReport, DiffReport, FileAmount,
+    PolicyReport, ProtectPlanReport, ProtectReport, RefusalReport, RepairReport, RuleDecisionReport,
+    RuleReport, ScrubReport, SetAside, TreatmentReport, WhatIfReport, WorkReport, changes,
 };
 
+use crate::compute;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::{Piece, Problem, State};
 use gabion_vault::damage::DamageReport;
 use gabion_vault::guard::Held;
 use gabion_vault::repair::Repaired;
+use gabion_vault::scrub::Overdue;
+use gabion_vault::world::Nanos;
 use serde::Serialize;
+use std::fmt::Display;
 use std::ops::Range;
+use std::path::Path;
+
+/// A report as one line of JSON, without its line feed. The keys are in alphabetical order.
+pub fn line(report: &impl Serialize) -> String {
+    // By way of a value, which sorts the keys.
+    match serde_json::to_value(report) {
+        Ok(value) => value.to_string(),
+        Err(error) => line(&ErrorReport { error: error.to_string() }),
+    }
+}
+
+/// An error that ended a command.
+#[derive(Debug, Clone, Serialize)]
+pub struct ErrorReport {
+    /// The error.
+    pub error: String,
+}
+
+/// A report with the device that computed; null if nothing was computed.
+#[derive(Debug, Serialize)]
+pub struct WithDevice<R> {
+    /// The report.
+    #[serde(flatten)]
+    pub report: R,
+    /// The device.
+    pub device: Option<compute::Report>,
+}
 
 /// Escaped text of a path.
 pub fn path_text(path: &[u8]) -> String {
     DisplayPath::bytes(path).to_string()
+}
+
+/// Escaped text of a path of the system.
+pub fn system_path_text(path: &Path) -> String {
+    DisplayPath::path(path).to_string()
 }
 
 /// Escaped texts of paths.
@@ -32,14 +74,44 @@ pub fn path_texts(paths: &[Vec<u8>]) -> Vec<String> {
 /// An error of one file.
 #[derive(Debug, Clone, Serialize)]
 pub struct FileFailure {
-    path: String,
+    pub(crate) path: String,
     why: String,
 }
 
 impl FileFailure {
-    /// Of a path and the text of its error.
-    pub fn new((path, why): &(Vec<u8>, String)) -> FileFailure {
-        FileFailure { path: path_text(path), why: why.clone() }
+    /// Of a path and its error.
+    pub fn new((path, why): &(Vec<u8>, impl Display)) -> FileFailure {
+        FileFailure { path: path_text(path), why: why.to_string() }
+    }
+
+    /// Of a path of the system and its error.
+    pub fn of_system(path: &Path, why: &str) -> FileFailure {
+        FileFailure { path: system_path_text(path), why: why.to_owned() }
+    }
+}
+
+/// Files whose scrub is overdue.
+#[derive(Debug, Clone, Serialize)]
+pub struct OverdueReport {
+    files: u64,
+    oldest: Option<OldestScrub>,
+}
+
+/// The file that was verified the longest time ago.
+#[derive(Debug, Clone, Serialize)]
+struct OldestScrub {
+    path: String,
+    verified: Nanos,
+}
+
+impl OverdueReport {
+    /// Of a count.
+    pub fn new(overdue: &Overdue) -> OverdueReport {
+        let oldest = overdue.oldest.as_ref();
+        OverdueReport {
+            files: overdue.files,
+            oldest: oldest.map(|(path, verified)| OldestScrub { path: path_text(path), verified: *verified }),
+        }
     }
 }
 
@@ -92,7 +164,7 @@ impl ProblemReport {
 /// A damaged file.
 #[derive(Debug, Clone, Serialize)]
 pub struct DamagedFile {
-    path: String,
+    pub(crate) path: String,
     state: State,
     changed: bool,
     problems: Vec<ProblemReport>,

@@ -143,6 +143,28 @@ pub(super) fn output(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// JSON is made from types that derive `Serialize`, so that a report has the same keys wherever it is made. Tests write
+/// what they expect as they like.
+pub(super) fn json(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.rust().filter(|file| is_product(&file.path)) {
+        let code = scan::only(&file.text, Part::Code);
+        for (line, code) in numbered(&code).take_while(|(_, code)| code.trim() != "#[cfg(test)]") {
+            if has_macro(code, "json!") {
+                let message = "json! outside of tests: derive Serialize for a type";
+                findings.push(Finding::new(&file.path, line, message));
+            }
+        }
+    }
+    findings
+}
+
+/// True for source of a crate that is not a module of tests.
+fn is_product(path: &str) -> bool {
+    let inner = path.strip_prefix("crates/").and_then(|path| path.split_once("/src/"));
+    inner.is_some_and(|(_, inner)| !inner.ends_with("tests.rs") && !inner.contains("tests/"))
+}
+
 /// True if the macro is called, and not another one whose name ends with the same letters.
 fn has_macro(code: &str, name: &str) -> bool {
     code.match_indices(name)
@@ -153,7 +175,7 @@ fn has_macro(code: &str, name: &str) -> bool {
 mod tests {
     use super::super::lists::{CLOCK_ROOMS, ENVIRONMENT_ROOMS, KERNEL_TABLE, OUTPUT_ROOMS, UNSAFE_ROOMS};
     use super::super::places;
-    use super::{clock, environment, forbid_unsafe, kernel_table, leftovers, output, unsafe_rooms};
+    use super::{clock, environment, forbid_unsafe, json, kernel_table, leftovers, output, unsafe_rooms};
 
     /// Every print macro and handle of standard output in the program is found; comments, texts, other macros, unit tests and
     /// other crates are not.
@@ -167,6 +189,19 @@ mod tests {
         assert_eq!(places(output, &files), expected);
         let room = inside(OUTPUT_ROOMS);
         assert_eq!(places(output, &[(room.as_str(), "io::stdout().flush()\n")]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn json_written_by_hand_is_found() {
+        let text = "// json!({})\nlet a = serde_json::json!({});\nlet b = my_json!({});\n#[cfg(test)]\nmod tests { fn a() { json!([]) } }\n";
+        let files = [
+            ("crates/a/src/b/tests.rs", text),
+            ("crates/a/src/b.rs", text),
+            ("crates/a/src/tests/c.rs", text),
+            ("crates/a/tests/b.rs", text),
+            ("xtask/src/a.rs", text),
+        ];
+        assert_eq!(places(json, &files), ["crates/a/src/b.rs:2"]);
     }
 
     /// A file in the first room of a list that names directories or files.

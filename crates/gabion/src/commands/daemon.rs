@@ -2,16 +2,19 @@
 
 pub(super) mod report;
 mod run;
+mod settings;
 mod status;
 
 pub(super) use status::print as print_source;
 
+use crate::output::print_json;
 use anyhow::Context;
 use gabion::daemon::client::{Client, ClientError};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion_vault::world::Stopwatch;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -221,6 +224,13 @@ impl Args {
     }
 }
 
+/// The daemon has stopped.
+#[derive(Serialize)]
+struct Stopped<'a> {
+    stopped: bool,
+    process: &'a Value,
+}
+
 /// Longest wait for a daemon to stop, and the poll interval.
 const ENDING: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_millis(100);
@@ -261,7 +271,7 @@ impl Alone {
             std::thread::sleep(LOOK);
         }
         match self.json {
-            true => outln!("{}", json!({ "stopped": true, "process": ending["process"] })),
+            true => print_json(&Stopped { stopped: true, process: &ending["process"] }),
             false => outln!("stopped"),
         }
         Ok(Outcome::Fine)

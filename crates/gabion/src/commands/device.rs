@@ -1,6 +1,8 @@
 //! Options for the device that computes, shared by all commands that code.
 
+use crate::output::print_json;
 use gabion::compute::{Compute, DeviceChoice, Report};
+use gabion::report::{Event, WithDevice};
 use gabion_device::{Notice, Options};
 use std::path::PathBuf;
 
@@ -60,7 +62,7 @@ impl DeviceArgs {
     /// For commands that run until they are stopped: the choice is printed when it is made.
     pub(super) fn open_for_long(&self, json: bool, quiet: bool) -> anyhow::Result<Compute> {
         let notice = move |report: &Report| match json {
-            true => outln!("{}", serde_json::json!({ "event": "device", "device": report })),
+            true => print_json(&Event::Device { device: Box::new(report.clone()) }),
             false if !quiet => errln!("gabion: {}", report.line()),
             false => {}
         };
@@ -73,15 +75,9 @@ impl DeviceArgs {
     }
 }
 
-/// The choice for JSON output; null if nothing was computed.
-pub(super) fn as_json(compute: &Compute) -> serde_json::Value {
-    serde_json::json!(compute.report())
-}
-
-/// The JSON output of a command, with the choice as `device`.
-pub(super) fn add_to(mut report: serde_json::Value, compute: &Compute) -> serde_json::Value {
-    report["device"] = as_json(compute);
-    report
+/// A report with the choice.
+pub(super) fn add_to<R>(report: R, compute: &Compute) -> WithDevice<R> {
+    WithDevice { report, device: compute.report() }
 }
 
 /// Prints a warning if the CPU took over from the device.

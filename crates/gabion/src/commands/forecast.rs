@@ -7,13 +7,15 @@ mod search;
 mod sweep;
 
 use crate::commands::pool::Names;
+use crate::output::print_json;
 use clap::ValueEnum;
 use disks::Disks;
 use gabion::exit::Outcome;
+use gabion::report::forecast::{ForecastReport, PromiseReport};
 use gabion_chart::SvgFile;
 use gabion_forecast::exact::{float, shown};
 use gabion_forecast::{Forecast, Model, Parameters, Promise, Rational, Reading, Scheme, quantity};
-use serde_json::{Value, json};
+use serde::Serialize;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -172,30 +174,13 @@ impl Setting {
         }
     }
 
-    /// Prints one object: common members, then these.
-    fn print_json(&self, members: Value) {
-        let given = self.parameters.given();
-        let mut object = json!({ "command": "forecast", "parameters": {
-            "capacity_bytes": float(&given.capacity), "mtbf_hours": float(&given.failure_hours),
-            "rebuild_hours": float(&given.rebuild_hours), "read_errors_per_bit": float(&given.read_errors),
-            "silent_share": float(&given.silent),
-            "equations": if self.reading == Reading::Meant { "meant" } else { "printed" },
-        }});
-        if let (Some(object), Value::Object(members)) = (object.as_object_mut(), members) {
-            object.extend(members);
-        }
-        outln!("{object}");
+    /// Prints an answer with the parameters.
+    fn print_json(&self, answer: impl Serialize) {
+        print_json(&ForecastReport::new(self.parameters.given(), self.reading, answer));
     }
 
-    /// A promise as JSON: as numbers, and as text with all digits, since floats end at 1e308.
-    fn promise_json(&self, promise: &Promise) -> Value {
-        let finite = |value: &Rational| Some(float(value)).filter(|value| value.is_finite());
-        let (years, loss) = (promise.mean_years(), promise.per_year());
-        json!({
-            "mean_hours": finite(promise.mean_hours()), "mean_hours_text": self.number(promise.mean_hours()),
-            "mean_years": finite(&years), "loss_per_year": float(&loss), "loss_per_year_text": self.number(&loss),
-            "nines": promise.nines(),
-        })
+    fn promise_report(&self, promise: &Promise) -> PromiseReport {
+        PromiseReport::new(promise, self.digits)
     }
 }
 

@@ -4,14 +4,15 @@ use super::device::{self, DeviceArgs};
 use super::vault::Elsewhere;
 use super::vault::events::EventPrinter;
 use super::vault::protection_args::ProtectionArgs;
+use crate::output::print_json;
 use anyhow::Context;
 use gabion::exit::Outcome;
 use gabion::live::{Access, MountPlan, Source};
 use gabion::privileges;
+use gabion::report::Event;
 use gabion_mount::Outage;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::monitor;
-use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -98,7 +99,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Longest wait at the end for programs that use the mount.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// First word of the line that a background mount prints when it is ready.
+/// A word of the line, text or JSON, that a mount prints when it is ready.
 const READY: &str = "mounted";
 
 impl Args {
@@ -165,19 +166,15 @@ impl Args {
     }
 
     fn say_ready(&self, source: &Path, mountpoint: &Path) {
-        let process = std::process::id();
         if self.json {
-            outln!(
-                "{}",
-                json!({ "event": READY, "source": source, "mountpoint": mountpoint, "process": process })
-            );
-        } else {
-            outln!(
-                "{READY} {} at {}, process {process}; end it with Ctrl-C or umount",
-                DisplayPath::path(source),
-                DisplayPath::path(mountpoint)
-            );
+            return print_json(&Event::mounted(source, mountpoint));
         }
+        outln!(
+            "{READY} {} at {}, process {}; end it with Ctrl-C or umount",
+            DisplayPath::path(source),
+            DisplayPath::path(mountpoint),
+            std::process::id()
+        );
     }
 
     /// Starts this program again without a terminal, and waits until it is ready.

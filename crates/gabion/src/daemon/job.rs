@@ -2,11 +2,15 @@
 //! which does not.
 
 use crate::compute::Compute;
+use crate::report::daemon::{
+    JobReport, ProgressReport, ProtectJobReport, RebuildJobReport, RepairJobReport, ScrubJobReport,
+    SurveyReport, SurveyedFile, Timed,
+};
+use crate::report::pool::{FileColumns, IncompleteFile};
 use crate::report::{DamagedFile, FileFailure, HeldReport, RepairedFile, path_text};
 use gabion_platform::sync::lock;
 use gabion_vault::catalogue::{CatalogueError, State};
 use gabion_vault::damage::DamageReport;
-use gabion_vault::display_path::DisplayPath;
 use gabion_vault::pool_rebuild::survey::{FileHealth, TargetStates, each_file, survey};
 use gabion_vault::pool_rebuild::{self, RebuildError};
 use gabion_vault::protect::{self, ProtectError};
@@ -17,8 +21,6 @@ use gabion_vault::scrub::{self, Overdue, Selection};
 use gabion_vault::storage::pool::PoolError;
 use gabion_vault::vault::{Location, Lock, LockError, Vault, VaultError};
 use gabion_vault::world::{Clock, Nanos, Stopwatch};
-use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -84,9 +86,9 @@ pub(super) struct Ended {
     /// `fine`, `open`, `stopped` or `lost`.
     pub(super) outcome: &'static str,
     /// The report.
-    pub(super) report: Value,
+    pub(super) report: Timed<JobReport>,
     /// File counts right after the job.
-    pub(super) files: Option<Counted>,
+    pub(super) files: Counted,
     /// Files whose scrub is overdue, right after the job.
     pub(super) overdue: Option<Overdue>,
 }
@@ -182,13 +184,19 @@ impl Job {
     }
 
     /// Progress of a job.
-    pub(super) fn progress(&self) -> Value {
+    pub(super) fn progress(&self) -> ProgressReport {
         let JobProgress { step, waiting_for, done, ahead } = lock(&self.progress).clone();
-        json!({
-            "work": self.work.word(), "scheduled": self.scheduled, "since": self.began, "step": step,
-            "waiting_for": waiting_for, "files": done.0, "bytes": done.1,
-            "total_files": ahead.map(|it| it.0), "total_bytes": ahead.map(|it| it.1),
-        })
+        ProgressReport {
+            work: self.work.word(),
+            scheduled: self.scheduled,
+            since: self.began,
+            step,
+            waiting_for,
+            files: done.0,
+            bytes: done.1,
+            total_files: ahead.map(|it| it.0),
+            total_bytes: ahead.map(|it| it.1),
+        }
     }
 
     /// Runs it.
@@ -216,7 +224,7 @@ impl Job {
             Work::Survey => None,
             _ => Some(self.lock_vault(&vault)?),
         };
-        let ended = match &self.work {
+        let (outcome, report) = match &self.work {
             Work::Scrub { selection, restart, repair, .. } => {
                 let options = scrub::Options { selection: *selection, from_medium: true, resume: !restart };
                 scrub_and_repair(&vault, options, *repair, context(limits.scrub))?
@@ -227,7 +235,8 @@ impl Job {
                     keep_changed: *keep_changed,
                     missing: *missing,
                 };
-                repair_all(&vault, options, context(limits.scrub))?
+                let (outcome, report) = repair_all(&vault, options, context(limits.scrub))?;
+                (outcome, JobReport::Repair(report))
             }
             Work::Rebuild { targets, agreed } => {
                 let options =
@@ -237,11 +246,12 @@ impl Job {
             Work::Protect => protect_all(&vault, context(limits.protect))?,
             Work::Survey => survey_pool(&vault, &stopped)?,
         };
-        let mut ended = ended;
-        ended.report["seconds"] = json!(began.seconds());
-        ended.files = Some((vault.catalogue.count()?, vault.catalogue.affected()?));
-        ended.overdue = scrub::overdue(&vault, &|| self.stop.load(Ordering::Relaxed))?;
-        Ok(ended)
+        Ok(Ended {
+            outcome,
+            report: Timed { report, seconds: began.seconds() },
+            files: (vault.catalogue.count()?, vault.catalogue.affected()?),
+            overdue: scrub::overdue(&vault, &|| self.stop.load(Ordering::Relaxed))?,
+        })
     }
 
     fn note(&self, step: Progress) {
@@ -306,31 +316,38 @@ fn outcome(lost: bool, stopped: bool, open: bool) -> &'static str {
     }
 }
 
-fn scrub_and_repair(
-    vault: &Vault,
-    options: scrub::Options,
-    mend: bool,
-    context: RunContext<'_>,
-) -> Result<Ended, JobError> {
+/// Outcome and report of a job.
+type Done<R = JobReport> = Result<(&'static str, R), JobError>;
+
+fn scrub_and_repair(vault: &Vault, options: scrub::Options, mend: bool, context: RunContext<'_>) -> Done {
     let report = scrub::scrub(vault, b"", options, context)?;
     let lost = report.worst() == State::Lost;
-    let mut result = json!({
-        "files": report.files, "bytes": report.bytes, "gone": report.gone, "changing": report.changing, "resumed": report.resumed,
-        "stopped": report.stopped, "worst": report.worst(), "damaged": report.damage.len(),
-        "damage": first(&report.damage, damaged), "failed": first(&report.failed, FileFailure::new),
-    });
     let open = !report.damage.is_empty() || !report.failed.is_empty();
     let mut ended = outcome(lost, report.stopped, open);
+    let mut repair = None;
     if mend && !report.damage.is_empty() && !report.stopped {
         let options = repair::Options { known_only: true, keep_changed: true, missing: false };
-        let repaired = repair_all(vault, options, context)?;
-        result["repair"] = repaired.report;
-        ended = if report.failed.is_empty() { repaired.outcome } else { outcome(lost, false, true) };
+        let (repaired, done) = repair_all(vault, options, context)?;
+        repair = Some(done);
+        ended = if report.failed.is_empty() { repaired } else { outcome(lost, false, true) };
     }
-    Ok(Ended { outcome: ended, report: result, files: None, overdue: None })
+    let report = ScrubJobReport {
+        files: report.files,
+        bytes: report.bytes,
+        gone: report.gone,
+        changing: report.changing,
+        resumed: report.resumed,
+        stopped: report.stopped,
+        worst: report.worst(),
+        damaged: report.damage.len(),
+        damage: first(&report.damage, damaged),
+        failed: first(&report.failed, FileFailure::new),
+        repair,
+    };
+    Ok((ended, JobReport::Scrub(report)))
 }
 
-fn repair_all(vault: &Vault, options: repair::Options, context: RunContext<'_>) -> Result<Ended, JobError> {
+fn repair_all(vault: &Vault, options: repair::Options, context: RunContext<'_>) -> Done<RepairJobReport> {
     let plan = repair::plan(vault, b"", options, context)?;
     let (mut done, mut failed) = (Vec::new(), plan.failed.clone());
     let mut lost = false;
@@ -346,101 +363,94 @@ fn repair_all(vault: &Vault, options: repair::Options, context: RunContext<'_>) 
         }
     }
     let stopped = (context.stopped)();
-    let repaired = first(&done, RepairedFile::new);
-    let report = json!({
-        "examined": plan.examined, "files": done.len(), "repaired": repaired,
-        "kept": first(&plan.kept, damaged), "failed": first(&failed, FileFailure::new), "stopped": stopped,
-    });
-    Ok(Ended {
-        outcome: outcome(lost, stopped, open || !failed.is_empty()),
-        report,
-        files: None,
-        overdue: None,
-    })
+    let report = RepairJobReport {
+        examined: plan.examined,
+        files: done.len(),
+        repaired: first(&done, RepairedFile::new),
+        kept: first(&plan.kept, damaged),
+        failed: first(&failed, FileFailure::new),
+        stopped,
+    };
+    Ok((outcome(lost, stopped, open || !failed.is_empty()), report))
 }
 
-fn rebuild(
-    vault: &Vault,
-    options: &pool_rebuild::RebuildOptions,
-    context: RunContext<'_>,
-) -> Result<Ended, JobError> {
+fn rebuild(vault: &Vault, options: &pool_rebuild::RebuildOptions, context: RunContext<'_>) -> Done {
     let done = pool_rebuild::rebuild(vault, options, context)?;
-    let failed = first(
-        &done.failed,
-        |(path, why)| json!({ "path": DisplayPath::bytes(path).to_string(), "why": why.to_string() }),
-    );
-    let counted = |(path, columns): &(Vec<u8>, usize)| json!({ "path": DisplayPath::bytes(path).to_string(), "columns": columns });
-    let lost = first(
-        &done.plan.lost,
-        |item| json!({ "path": DisplayPath::bytes(&item.path).to_string(), "misses": item.targets }),
-    );
-    let report = json!({
-        "gone": done.plan.gone, "retired": done.plan.retired, "returned": done.plan.returned,
-        "files": done.files, "total": done.plan.files.len(), "bytes": done.bytes, "verified_columns": done.verified,
-        "reinstated": done.reinstated, "unplaced": first(&done.unplaced, counted),
-        "unmoved": first(&done.unmoved, counted), "unverified": done.unverified, "lost": lost, "failed": failed,
-        "unreadable": first(&done.plan.unreadable, FileFailure::new), "stopped": done.stopped,
-    });
-    Ok(Ended {
-        outcome: outcome(done.has_losses(), done.stopped, !done.is_whole()),
-        report,
-        files: None,
-        overdue: None,
-    })
+    let ended = outcome(done.has_losses(), done.stopped, !done.is_whole());
+    let report = RebuildJobReport {
+        total: done.plan.files.len(),
+        files: done.files,
+        bytes: done.bytes,
+        verified_columns: done.verified,
+        unplaced: first(&done.unplaced, FileColumns::new),
+        unmoved: first(&done.unmoved, FileColumns::new),
+        lost: first(&done.plan.lost, |item| IncompleteFile::new(&item.path, &item.targets)),
+        failed: first(&done.failed, FileFailure::new),
+        unreadable: first(&done.plan.unreadable, FileFailure::new),
+        gone: done.plan.gone,
+        retired: done.plan.retired,
+        returned: done.plan.returned,
+        reinstated: done.reinstated,
+        unverified: done.unverified,
+        stopped: done.stopped,
+    };
+    Ok((ended, JobReport::Rebuild(report)))
 }
 
-fn protect_all(vault: &Vault, context: RunContext<'_>) -> Result<Ended, JobError> {
+fn protect_all(vault: &Vault, context: RunContext<'_>) -> Done {
     let protect::Report { seen, done, held, pending, affected, unhealed } = protect::protect(vault, context)?;
-    let held = held.as_ref().map(HeldReport::new);
     let failures = done.failures + seen.unreadable.len() as u64;
     let lost = affected.iter().any(|(state, _)| *state == State::Lost);
     let waits = held.is_some() || pending > 0 || !seen.write_once.is_empty();
     let open = failures > 0 || waits || !affected.is_empty() || !unhealed.is_empty();
-    let affected: BTreeMap<&str, u64> =
-        affected.iter().map(|(state, files)| (state.word(), *files)).collect();
-    let report = json!({
-        "files": seen.files, "bytes": seen.bytes, "encoded": done.encoded, "encoded_bytes": done.encoded_bytes,
-        "moved": done.moved, "removed": done.removed, "reduced_redundancy": done.reduced_redundancy, "failures": failures,
-        "failed": first(done.failed.iter().chain(&seen.unreadable), FileFailure::new), "held": held, "pending": pending,
-        "damaged": first(&done.damaged, damaged), "affected": affected,
-        "write_once_changed": first(&seen.write_once, |path| path_text(path)),
-        "mirrors_not_healed": unhealed,
-    });
-    Ok(Ended { outcome: outcome(lost, (context.stopped)(), open), report, files: None, overdue: None })
+    let report = ProtectJobReport {
+        files: seen.files,
+        bytes: seen.bytes,
+        encoded: done.encoded,
+        encoded_bytes: done.encoded_bytes,
+        moved: done.moved,
+        removed: done.removed,
+        reduced_redundancy: done.reduced_redundancy,
+        failures,
+        failed: first(done.failed.iter().chain(&seen.unreadable), FileFailure::new),
+        held: held.as_ref().map(HeldReport::new),
+        pending,
+        damaged: first(&done.damaged, damaged),
+        affected: affected.iter().map(|(state, files)| (state.word(), *files)).collect(),
+        write_once_changed: first(&seen.write_once, |path| path_text(path)),
+        mirrors_not_healed: unhealed,
+    };
+    Ok((outcome(lost, (context.stopped)(), open), JobReport::Protect(report)))
 }
 
 /// Counts the files of a pool by redundancy state, names degraded and lost ones, and lists the targets that files miss.
-fn survey_pool(vault: &Vault, stopped: &dyn Fn() -> bool) -> Result<Ended, JobError> {
+fn survey_pool(vault: &Vault, stopped: &dyn Fn() -> bool) -> Done {
     let pool = vault.pool.as_ref().ok_or(RebuildError::NoPool)?;
     let places = TargetStates::of(pool);
-    let mut healths: BTreeMap<FileHealth, u64> = BTreeMap::new();
-    let (mut named, mut missed, mut unreadable) = (Vec::new(), BTreeSet::new(), 0_u64);
+    let mut report = SurveyReport::default();
     each_file(pool, &mut |path, stub| {
         if stopped() {
             return;
         }
-        let Ok(stub) = stub else { return unreadable += 1 };
-        let Ok(found) = survey(pool, &vault.coders, &places, &path, &stub) else { return unreadable += 1 };
-        *healths.entry(found.health).or_default() += 1;
+        let Ok(stub) = stub else { return report.unreadable += 1 };
+        let Ok(found) = survey(pool, &vault.coders, &places, &path, &stub) else {
+            return report.unreadable += 1;
+        };
+        *match found.health {
+            FileHealth::Whole => &mut report.whole,
+            FileHealth::Pending => &mut report.pending,
+            FileHealth::Draining => &mut report.draining,
+            FileHealth::Degraded => &mut report.degraded,
+            FileHealth::Lost => &mut report.lost,
+        } += 1;
         if found.health >= FileHealth::Degraded {
-            if named.len() < MAX_NAMES {
-                let path = DisplayPath::bytes(&path).to_string();
-                named.push(json!({ "path": path, "health": found.health, "misses": found.targets }));
+            if report.named.len() < MAX_NAMES {
+                let file = IncompleteFile::new(&path, &found.targets);
+                report.named.push(SurveyedFile { health: found.health, file });
             }
-            missed.extend(found.targets);
+            report.missed.extend(found.targets);
         }
     })?;
-    let lost = healths.contains_key(&FileHealth::Lost);
-    let count = |health: FileHealth| healths.get(&health).copied().unwrap_or(0);
-    let report = json!({
-        "whole": count(FileHealth::Whole), "pending": count(FileHealth::Pending), "draining": count(FileHealth::Draining),
-        "degraded": count(FileHealth::Degraded), "lost": count(FileHealth::Lost), "unreadable": unreadable,
-        "named": named, "missed": missed,
-    });
-    Ok(Ended {
-        outcome: outcome(lost, stopped(), !named.is_empty() || unreadable > 0),
-        report,
-        files: None,
-        overdue: None,
-    })
+    let open = !report.named.is_empty() || report.unreadable > 0;
+    Ok((outcome(report.lost > 0, stopped(), open), JobReport::Survey(report)))
 }

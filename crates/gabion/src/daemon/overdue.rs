@@ -2,11 +2,9 @@
 //! large catalogue takes long.
 
 use super::source::Source;
-use gabion_vault::display_path::DisplayPath;
-use gabion_vault::scrub::{self, Overdue};
+use gabion_vault::scrub;
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Stopwatch};
-use serde_json::{Value, json};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -47,11 +45,4 @@ impl Counting {
         // Not joined: it ends soon after its source stops.
         self.thread = std::thread::Builder::new().name("overdue".to_owned()).spawn(work).ok();
     }
-}
-
-/// JSON form.
-pub fn as_json(overdue: &Overdue) -> Value {
-    let oldest = overdue.oldest.as_ref();
-    json!({ "files": overdue.files,
-            "oldest": oldest.map(|(path, at)| json!({ "path": DisplayPath::bytes(path).to_string(), "verified": at })) })
 }

@@ -3,8 +3,9 @@
 //! A request has `version`, `request` and its parameters. Answers have `version` and one of `progress` (more follow),
 //! `result` or `error` (the last one). `docs/operating/daemon.md` lists the requests.
 
+use crate::report;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 /// Protocol version. Requests with another one are refused.
 pub const VERSION: u64 = 1;
@@ -147,45 +148,48 @@ impl Request {
 
     /// As a line with its line feed.
     pub fn line(&self) -> String {
-        let mut object = json!(self);
-        object["version"] = json!(VERSION);
-        format!("{object}\n")
+        Message { version: VERSION, content: self }.line()
     }
 }
 
-/// An answer.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
+/// A request or an answer with the protocol version.
+#[derive(Serialize, Deserialize)]
+struct Message<C> {
+    version: u64,
+    #[serde(flatten)]
+    content: C,
+}
+
+impl<C: Serialize> Message<C> {
+    fn line(&self) -> String {
+        report::line(self) + "\n"
+    }
+}
+
+/// An answer. The daemon sends reports; a client receives any value, since the daemon may be of another version.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Answer<R = Value> {
     /// Progress; more answers follow.
-    Progress(Value),
+    Progress(R),
     /// The request succeeded.
-    Result(Value),
+    Result(R),
     /// The request failed.
     Error(String),
 }
 
-impl Answer {
+impl<R: Serialize> Answer<R> {
     /// As a line with its line feed.
     pub fn line(&self) -> String {
-        let object = match self {
-            Answer::Progress(value) => json!({ "version": VERSION, "progress": value }),
-            Answer::Result(value) => json!({ "version": VERSION, "result": value }),
-            Answer::Error(why) => json!({ "version": VERSION, "error": why }),
-        };
-        format!("{object}\n")
+        Message { version: VERSION, content: self }.line()
     }
+}
 
+impl Answer {
     /// Parses a line.
     pub fn parse(line: &str) -> Option<Answer> {
-        let mut object: Map<String, Value> = serde_json::from_str(line).ok()?;
-        if object.get("version")?.as_u64() != Some(VERSION) {
-            return None;
-        }
-        if let Some(why) = object.get("error") {
-            return Some(Answer::Error(why.as_str()?.to_owned()));
-        }
-        let progress = object.remove("progress").map(Answer::Progress);
-        progress.or_else(|| object.remove("result").map(Answer::Result))
+        let message: Message<Answer> = serde_json::from_str(line).ok()?;
+        (message.version == VERSION).then_some(message.content)
     }
 }
 

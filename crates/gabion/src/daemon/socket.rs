@@ -4,12 +4,12 @@
 use super::Daemon;
 use super::job::{Ended, Job, Work};
 use super::protocol::{Answer, BadRequest, MAX_REQUEST, Request};
+use crate::report::daemon::DaemonAnswer;
 use gabion_platform::lock::Lockable;
 use gabion_vault::scrub::Selection;
 use gabion_vault::world::SECOND;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
-use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
@@ -153,7 +153,7 @@ pub(super) fn listen(place: &Place, daemon: &Arc<Daemon>) {
         let connection = match admitted {
             Ok(connection) => connection,
             Err(why) => {
-                let _ = stream.write_all(Answer::Error(why).line().as_bytes());
+                let _ = stream.write_all(Answer::<DaemonAnswer>::Error(why).line().as_bytes());
                 continue;
             }
         };
@@ -247,7 +247,7 @@ impl Lines {
 fn serve(stream: UnixStream, daemon: &Arc<Daemon>) -> io::Result<()> {
     let mut out = stream.try_clone()?;
     let mut lines = Lines { stream, buffer: Vec::new() };
-    let mut tell = |answer: &Answer| out.write_all(answer.line().as_bytes());
+    let mut tell = |answer: &Answer<DaemonAnswer>| out.write_all(answer.line().as_bytes());
     loop {
         let line = match lines.next(&|| daemon.is_over())? {
             Line::End => return Ok(()),
@@ -270,20 +270,23 @@ fn serve(stream: UnixStream, daemon: &Arc<Daemon>) -> io::Result<()> {
 fn carry_out(
     daemon: &Arc<Daemon>,
     request: Request,
-    tell: &mut dyn FnMut(&Answer) -> io::Result<()>,
-) -> io::Result<Result<Value, String>> {
+    tell: &mut dyn FnMut(&Answer<DaemonAnswer>) -> io::Result<()>,
+) -> io::Result<Result<DaemonAnswer, String>> {
     let (source, work, wait) = match request {
         Request::Status { source } => return Ok(daemon.status(source.as_deref())),
         Request::Pause { source } => return Ok(daemon.pause(source.as_deref(), true)),
         Request::Resume { source } => return Ok(daemon.pause(source.as_deref(), false)),
         Request::Approve { source, digest } => {
             let approved = daemon.source(&source).and_then(|source| source.approve(&digest));
-            return Ok(approved.map(|()| json!({ "approved": digest })));
+            return Ok(approved.map(|()| DaemonAnswer::Approved { approved: digest }));
         }
         Request::Reload {} => return Ok(daemon.reload()),
         Request::Stop {} => {
             daemon.stop();
-            return Ok(Ok(json!({ "stopping": true, "process": gabion_vault::world::process() })));
+            return Ok(Ok(DaemonAnswer::Stopping {
+                stopping: true,
+                process: gabion_vault::world::process(),
+            }));
         }
         Request::Scrub { source, percent, older_than, due, restart, repair, wait } => {
             let selection = match (percent, older_than) {
@@ -319,23 +322,23 @@ fn carry_out(
         Err(why) => return Ok(Err(why)),
     };
     if !wait {
-        return Ok(Ok(json!({ "queued": job.work.word(), "source": source })));
+        return Ok(Ok(DaemonAnswer::Queued { queued: job.work.word(), source }));
     }
     wait_for(&job, tell).map(|ended| {
-        ended.map(|Ended { outcome, mut report, .. }| {
-            report["outcome"] = json!(outcome);
-            report
-        })
+        ended.map(|Ended { outcome, report, .. }| DaemonAnswer::Ended { outcome, report: Box::new(report) })
     })
 }
 
 /// Sends progress until the job has ended. A client that disconnects does not stop the job.
-fn wait_for(job: &Job, tell: &mut dyn FnMut(&Answer) -> io::Result<()>) -> io::Result<Result<Ended, String>> {
+fn wait_for(
+    job: &Job,
+    tell: &mut dyn FnMut(&Answer<DaemonAnswer>) -> io::Result<()>,
+) -> io::Result<Result<Ended, String>> {
     loop {
         if let Some(ended) = job.wait(PROGRESS_INTERVAL) {
             return Ok(ended);
         }
-        tell(&Answer::Progress(job.progress()))?;
+        tell(&Answer::Progress(DaemonAnswer::Progress(job.progress())))?;
     }
 }
 

@@ -1,15 +1,14 @@
 //! State of a protected source and its queue of jobs. The thread that runs it is in `supervisor`.
 
 use super::config::SourceConfig;
-use super::job::{Job, Work};
-use super::overdue;
+use super::job::{Counted, Job, Work};
 use super::targets::Targets;
 use super::{Event, Tell};
 use crate::compute::{Compute, DeviceError, Report};
-use crate::report::HeldReport;
+use crate::report::daemon::{FileCounts, LastJob, LiveSummary, ScrubSchedule, SourceStatus};
+use crate::report::{OverdueReport, system_path_text};
 use gabion_device::Options;
 use gabion_platform::sync;
-use gabion_vault::catalogue::State as FileState;
 use gabion_vault::guard::{self, Digest};
 use gabion_vault::monitor;
 use gabion_vault::protect::{self, Approval};
@@ -18,7 +17,6 @@ use gabion_vault::scrub::Overdue;
 use gabion_vault::storage::pool::Registry;
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Nanos, SECOND, Stopwatch};
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,10 +57,10 @@ pub(super) struct State {
     pub(super) paused: bool,
     pub(super) location: Option<Location>,
     pub(super) live: Option<monitor::Status>,
-    pub(super) files: Option<(u64, Vec<(FileState, u64)>)>,
+    pub(super) files: Option<Counted>,
     pub(super) waiting: VecDeque<Arc<Job>>,
     pub(super) job: Option<Arc<Job>>,
-    pub(super) last: BTreeMap<&'static str, Value>,
+    pub(super) last: BTreeMap<&'static str, LastJob>,
     pub(super) scrub: Option<ScrubTimes>,
     /// Files whose scrub is overdue, at the last count.
     pub(super) overdue: Option<Overdue>,
@@ -330,7 +328,7 @@ impl Source {
     }
 
     /// Status, as in `daemon status`.
-    pub(super) fn as_json(&self) -> Value {
+    pub(super) fn status(&self) -> SourceStatus {
         let state = self.state();
         let now = self.clock.now();
         let trouble = state.live.as_ref().and_then(trouble);
@@ -342,39 +340,38 @@ impl Source {
             (Phase::Running, None) if state.paused => word = "paused",
             _ => {}
         }
-        let files = state.files.as_ref().map(|(all, affected)| {
-            let of = |state: FileState| affected.iter().find(|it| it.0 == state).map_or(0, |it| it.1);
-            json!({ "known": all, "degraded": of(FileState::Degraded), "damaged": of(FileState::Damaged),
-                    "lost": of(FileState::Lost) })
+        let scrub = self.config.scrub.map(|config| ScrubSchedule {
+            every_s: config.rhythm.every / SECOND,
+            percent: config.rhythm.percent,
+            repair: config.repair,
+            by_policy: config.by_policy,
+            last: state.scrub.and_then(|it| it.last),
+            next: state.scrub.map(|it| it.next),
         });
-        let scrub = self.config.scrub.map(|config| {
-            json!({ "every_s": config.rhythm.every / SECOND, "percent": config.rhythm.percent, "repair": config.repair, "by_policy": config.by_policy,
-                    "last": state.scrub.and_then(|it| it.last), "next": state.scrub.map(|it| it.next) })
-        });
-        json!({
-            "name": self.name(), "kind": self.config.kind(), "path": self.config.path(),
-            "at": self.config.show().map(|show| &show.at),
-            "repository": state.location.as_ref().map(|it| &it.repository),
-            "state": word, "since": state.since, "reason": reason, "retry_at": retry_at, "paused": state.paused,
-            "live": state.live.as_ref().map(|live| live_as_json(live, now)), "files": files,
-            "job": state.job.as_ref().map(|job| job.progress()), "waiting": state.waiting.len(),
-            "last": state.last, "scrub": scrub,
-            "scrub_overdue": state.overdue.as_ref().map(overdue::as_json), "pool": state.targets.as_ref().map(Targets::as_json),
-        })
+        SourceStatus {
+            name: self.name().to_owned(),
+            kind: self.config.kind(),
+            path: system_path_text(self.config.path()),
+            at: self.config.show().map(|show| system_path_text(&show.at)),
+            repository: state.location.as_ref().map(|it| system_path_text(&it.repository)),
+            state: word,
+            since: state.since,
+            reason,
+            retry_at,
+            paused: state.paused,
+            live: state.live.as_ref().map(|live| LiveSummary::new(live, now)),
+            files: state.files.as_ref().map(|(known, affected)| FileCounts::new(*known, affected)),
+            job: state.job.as_ref().map(|job| job.progress()),
+            waiting: state.waiting.len(),
+            last: state.last.clone(),
+            scrub,
+            scrub_overdue: state.overdue.as_ref().map(OverdueReport::new),
+            pool: state.targets.as_ref().map(Targets::report),
+        }
     }
 }
 
 /// The error that keeps it from protecting files.
 fn trouble(live: &monitor::Status) -> Option<&String> {
     live.trouble.as_ref().or(live.unrecorded.as_ref())
-}
-
-fn live_as_json(live: &monitor::Status, now: Nanos) -> Value {
-    let held = live.held.as_ref().map(HeldReport::new);
-    json!({
-        "source": live.source, "events": live.events, "recorded": live.recorded, "gaps": live.gaps,
-        "pending": live.pending, "lag_seconds": live.lag(now) as f64 / SECOND as f64, "scans": live.scans,
-        "last_scan": live.last_scan, "encoded": live.done.encoded, "encoded_bytes": live.done.encoded_bytes,
-        "failures": live.done.failures, "held": held, "filesystem_wide": live.filesystem_wide,
-    })
 }

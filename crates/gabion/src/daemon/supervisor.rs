@@ -9,6 +9,7 @@ use super::overdue::Counting;
 use super::source::{Phase, ScrubTimes, Source};
 use super::targets::{Next, Targets, presences};
 use crate::live::{self, LiveError, MountPlan, MountedSource};
+use crate::report::daemon::{JobReport, LastJob, Timed};
 use gabion_mount::Outage;
 use gabion_vault::catalogue::Catalogue;
 use gabion_vault::monitor::{self, Live, MonitorError, Notify};
@@ -17,7 +18,6 @@ use gabion_vault::scrub::Selection;
 use gabion_vault::storage::pool::{self, Pool};
 use gabion_vault::vault::Location;
 use gabion_vault::world::{Nanos, SECOND, Stopwatch};
-use serde_json::{Value, json};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -399,7 +399,7 @@ impl Supervisor {
             // Before the result is set: a client that waits for it may request the status next.
             if let Ok(Ended { files, overdue, .. }) = &ended {
                 let mut state = source.state();
-                state.files = files.clone().or(state.files.take());
+                state.files = Some(files.clone());
                 state.overdue = overdue.clone().or(state.overdue.take());
             }
             theirs.end(ended);
@@ -441,8 +441,10 @@ impl Supervisor {
                 self.looked = None;
             }
             Work::Survey => {
-                if let (Some(targets), Ok(ended)) = (&mut self.source.state().targets, &ended) {
-                    targets.surveyed(&ended.report);
+                if let Ok(Ended { report: Timed { report: JobReport::Survey(survey), seconds }, .. }) = ended
+                    && let Some(targets) = &mut self.source.state().targets
+                {
+                    targets.surveyed(Timed { report: survey, seconds });
                 }
                 self.looked = None;
             }
@@ -462,26 +464,25 @@ impl Supervisor {
 
     fn report_ended(&self, job: &Job, ended: &Result<Ended, String>, now: Nanos) {
         let word = job.work.word();
-        let mut value = json!({ "began": job.began, "ended": now, "scheduled": job.scheduled });
-        match ended {
+        let (began, scheduled) = (job.began, job.scheduled);
+        let last = match ended {
             Ok(Ended { outcome, report, .. }) => {
-                value["outcome"] = json!(outcome);
-                value["report"] = report.clone();
-                let text = format!("{word}: {outcome}{}", summary(report));
+                let text = format!("{word}: {outcome}{}", report.report.summary());
                 // Scheduled jobs repeat; only their findings are reported.
                 match *outcome {
-                    "fine" if job.scheduled && !matches!(job.work, Work::Rebuild { .. }) => {}
+                    "fine" if scheduled && !matches!(job.work, Work::Rebuild { .. }) => {}
                     "fine" | "stopped" => self.source.message(&text),
                     _ => self.source.warning(&text),
                 }
+                LastJob { began, ended: now, scheduled, outcome, report: Some(report.clone()), error: None }
             }
             Err(why) => {
-                value["outcome"] = json!("failed");
-                value["error"] = json!(why);
                 self.source.warning(&format!("{word}: {why}"));
+                let error = Some(why.clone());
+                LastJob { began, ended: now, scheduled, outcome: "failed", report: None, error }
             }
-        }
-        self.source.state().last.insert(word, value);
+        };
+        self.source.state().last.insert(word, last);
     }
 
     fn end_job(&mut self) {
@@ -513,31 +514,4 @@ impl Supervisor {
         self.source.message("stopped");
         self.source.enter(Phase::Stopped);
     }
-}
-
-/// Main numbers and first names of a report, for one line of the log.
-fn summary(report: &Value) -> String {
-    let mut parts = Vec::new();
-    for (key, word) in [
-        ("files", "files"),
-        ("encoded", "encoded"),
-        ("damaged", "damaged"),
-        ("degraded", "degraded"),
-        ("failures", "failed"),
-    ] {
-        if let Some(number) = report[key].as_u64() {
-            parts.push(format!("{number} {word}"));
-        }
-    }
-    if let Some(repaired) = report["repair"]["files"].as_u64() {
-        parts.push(format!("{repaired} repaired"));
-    }
-    for key in ["damage", "failed", "lost", "unplaced", "named"] {
-        let names = report[key].as_array().into_iter().flatten().filter_map(|it| it["path"].as_str());
-        let names: Vec<&str> = names.take(3).collect();
-        if !names.is_empty() {
-            parts.push(format!("{key}: {}", names.join(", ")));
-        }
-    }
-    if parts.is_empty() { String::new() } else { format!(" ({})", parts.join("; ")) }
 }

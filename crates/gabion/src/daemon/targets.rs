@@ -1,5 +1,6 @@
 //! Target states of a pool over time, and the decision to survey or rebuild.
 
+use crate::report::daemon::{GoneReport, PoolTargets, QuestionReport, SurveyReport, TargetReport, Timed};
 use gabion_vault::pool_rebuild::DEFAULT_SHARE;
 use gabion_vault::pool_rebuild::survey::TargetStates;
 use gabion_vault::schedule::Backoff;
@@ -8,8 +9,6 @@ use gabion_vault::storage::pool::Pool;
 use gabion_vault::storage::pool::config::MemberState;
 use gabion_vault::watchdog::{Decision, Policy, TargetPresence, Watchdog};
 use gabion_vault::world::{Nanos, SECOND, moment};
-use serde_json::{Value, json};
-use std::collections::BTreeSet;
 
 /// Shortest and longest pause before an incomplete rebuild is tried again.
 const FIRST_PAUSE: Nanos = 60 * SECOND;
@@ -25,10 +24,8 @@ pub(super) struct Targets {
     seen: Vec<(String, TargetPresence)>,
     decision: Decision,
     agreed: Option<String>,
-    /// Targets that files miss, if a survey ran since targets changed.
-    missed: Option<BTreeSet<String>>,
-    /// Report of that survey.
-    survey: Value,
+    /// What files miss, if a survey ran since targets changed.
+    survey: Option<Timed<SurveyReport>>,
 }
 
 /// Next action.
@@ -56,8 +53,7 @@ impl Targets {
             seen: Vec::new(),
             decision: Decision::Nothing,
             agreed: None,
-            missed: None,
-            survey: Value::Null,
+            survey: None,
         }
     }
 
@@ -69,9 +65,9 @@ impl Targets {
     /// Decides from the current target states. Targets that were given up count as `GivenUp` until a survey finds that
     /// no file misses them.
     pub(super) fn look(&mut self, now: Nanos, mut presences: Vec<(String, TargetPresence)>) -> Next {
-        if let Some(missed) = &self.missed {
+        if let Some(survey) = &self.survey {
             for (name, presence) in &mut presences {
-                if *presence == TargetPresence::GivenUp && !missed.contains(name) {
+                if *presence == TargetPresence::GivenUp && !survey.report.missed.contains(name) {
                     *presence = TargetPresence::Replaced;
                 }
             }
@@ -82,7 +78,7 @@ impl Targets {
         };
         if presences.len() != self.seen.len() || !presences.iter().zip(&self.seen).all(same) {
             // The states changed: the survey is outdated, and a rebuild may succeed now.
-            self.missed = None;
+            self.survey = None;
             self.backoff.succeeded();
         }
         self.decision = self.watchdog.decide(now, &presences);
@@ -105,19 +101,17 @@ impl Targets {
 
     /// True if a target is not present and no survey has run since.
     pub(super) fn wants_survey(&self) -> bool {
-        self.missed.is_none() && self.seen.iter().any(|(_, presence)| *presence != TargetPresence::Present)
+        self.survey.is_none() && self.seen.iter().any(|(_, presence)| *presence != TargetPresence::Present)
     }
 
     /// Stores the report of a survey.
-    pub(super) fn surveyed(&mut self, report: &Value) {
-        let names = report["missed"].as_array().into_iter().flatten();
-        self.missed = Some(names.filter_map(|name| name.as_str().map(str::to_owned)).collect());
-        self.survey = report.clone();
+    pub(super) fn surveyed(&mut self, survey: Timed<SurveyReport>) {
+        self.survey = Some(survey);
     }
 
     /// Notes the end of a rebuild; the survey is outdated.
     pub(super) fn rebuilt(&mut self, is_whole: bool, now: Nanos) {
-        self.missed = None;
+        self.survey = None;
         match is_whole {
             true => self.backoff.succeeded(),
             false => drop(self.backoff.failed(now)),
@@ -144,8 +138,8 @@ impl Targets {
         }
     }
 
-    /// JSON form.
-    pub(super) fn as_json(&self) -> Value {
+    /// As in `daemon status`.
+    pub(super) fn report(&self) -> PoolTargets {
         let word = |presence: TargetPresence| match presence {
             TargetPresence::Present => "present",
             TargetPresence::Gone => "gone",
@@ -153,28 +147,29 @@ impl Targets {
             TargetPresence::Replaced => "replaced",
             TargetPresence::Returned => "returned",
         };
-        let targets: Vec<Value> = self
-            .seen
-            .iter()
-            .map(|(name, presence)| json!({ "name": name, "state": word(*presence) }))
-            .collect();
-        let mut value = json!({ "targets": targets, "automatic": self.is_automatic });
-        if self.missed.is_some() {
-            value["files"] = self.survey.clone();
-        }
-        match &self.decision {
-            Decision::Nothing => {}
+        let target = |(name, presence): &(String, TargetPresence)| TargetReport {
+            name: name.clone(),
+            state: word(*presence),
+        };
+        let known = PoolTargets {
+            targets: self.seen.iter().map(target).collect(),
+            automatic: self.is_automatic,
+            files: self.survey.clone(),
+            ..PoolTargets::default()
+        };
+        match self.decision.clone() {
+            Decision::Nothing => known,
             Decision::Notice { gone, until } => {
-                let until = self.is_automatic.then_some(*until);
-                value["notice"] = json!({ "gone": gone, "given_up_at": until });
+                let given_up_at = self.is_automatic.then_some(until);
+                PoolTargets { notice: Some(GoneReport { gone, given_up_at }), ..known }
             }
-            Decision::Rebuild { targets } => value["rebuild"] = json!(targets),
-            Decision::Reconcile { targets } => value["verify"] = json!(targets),
+            Decision::Rebuild { targets } => PoolTargets { rebuild: Some(targets), ..known },
+            Decision::Reconcile { targets } => PoolTargets { verify: Some(targets), ..known },
             Decision::Ask { gone, agreement, why } => {
-                value["ask"] = json!({ "gone": gone, "agreement": agreement, "why": why.to_string() });
+                let why = why.to_string();
+                PoolTargets { ask: Some(QuestionReport { gone, agreement, why }), ..known }
             }
         }
-        value
     }
 
     /// A state that needs attention, in two words.
@@ -232,8 +227,7 @@ pub(super) fn presences(pool: &Pool) -> Vec<(String, TargetPresence)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{FIRST_PAUSE, Next, TargetPresence, Targets};
-    use serde_json::json;
+    use super::{FIRST_PAUSE, Next, SurveyReport, TargetPresence, Targets, Timed};
 
     const P: TargetPresence = TargetPresence::Present;
     const G: TargetPresence = TargetPresence::Gone;
@@ -249,20 +243,25 @@ mod tests {
         Next::Rebuild { targets, agreed: None }
     }
 
+    fn missed(targets: &[&str]) -> Timed<SurveyReport> {
+        let missed = targets.iter().map(|&name| name.to_owned()).collect();
+        Timed { report: SurveyReport { missed, ..SurveyReport::default() }, seconds: 0.0 }
+    }
+
     #[test]
     fn a_lost_target_is_surveyed_waited_for_rebuilt_and_surveyed() {
         let mut targets = Targets::new("p", 2, Some(100));
         assert_eq!(targets.look(0, seen(&[P; 8])), Next::Nothing);
         let gone = [P, G, P, P, P, P, P, P];
         assert_eq!(targets.look(1, seen(&gone)), Next::Survey);
-        targets.surveyed(&json!({ "missed": ["d2"] }));
+        targets.surveyed(missed(&["d2"]));
         assert_eq!(targets.look(2, seen(&gone)), Next::Nothing);
         assert!(targets.words().unwrap().contains("d2"));
         assert_eq!(targets.look(101, seen(&gone)), rebuild(&["d2"]));
         targets.rebuilt(true, 200);
         let given_up = [P, U, P, P, P, P, P, P];
         assert_eq!(targets.look(201, seen(&given_up)), Next::Survey);
-        targets.surveyed(&json!({ "missed": [] }));
+        targets.surveyed(missed(&[]));
         assert_eq!(targets.look(202, seen(&given_up)), Next::Nothing);
         assert_eq!(targets.words(), None);
         let back = [P, B, P, P, P, P, P, P];
@@ -275,18 +274,18 @@ mod tests {
         let given_up = [P, U, P, P, P, P, P, P];
         // As after a crash: no state is known.
         assert_eq!(targets.look(0, seen(&given_up)), Next::Survey);
-        targets.surveyed(&json!({ "missed": ["d2"] }));
+        targets.surveyed(missed(&["d2"]));
         assert_eq!(targets.look(1, seen(&given_up)), rebuild(&["d2"]));
         targets.rebuilt(false, 10);
         assert_eq!(targets.look(11, seen(&given_up)), Next::Survey);
-        targets.surveyed(&json!({ "missed": ["d2"] }));
+        targets.surveyed(missed(&["d2"]));
         assert_eq!(targets.look(12, seen(&given_up)), Next::Nothing);
         assert_eq!(targets.look(10 + FIRST_PAUSE, seen(&given_up)), rebuild(&["d2"]));
         targets.rebuilt(false, 10 + FIRST_PAUSE);
         // One more target in the pool is another situation.
         let added = [P, U, P, P, P, P, P, P, P];
         assert_eq!(targets.look(11 + FIRST_PAUSE, seen(&added)), Next::Survey);
-        targets.surveyed(&json!({ "missed": ["d2"] }));
+        targets.surveyed(missed(&["d2"]));
         assert_eq!(targets.look(12 + FIRST_PAUSE, seen(&added)), rebuild(&["d2"]));
     }
 
@@ -295,9 +294,9 @@ mod tests {
         let mut targets = Targets::new("p", 2, Some(0));
         let three = [G, G, G, P, P, P, P, P];
         assert_eq!(targets.look(0, seen(&three)), Next::Survey);
-        targets.surveyed(&json!({ "missed": ["d1", "d2", "d3"] }));
+        targets.surveyed(missed(&["d1", "d2", "d3"]));
         assert_eq!(targets.look(1, seen(&three)), Next::Nothing);
-        let asked = targets.as_json()["ask"]["agreement"].as_str().unwrap().to_owned();
+        let asked = targets.report().ask.unwrap().agreement;
         assert!(targets.agree("0123456789ab").unwrap_err().contains(&asked));
         targets.agree(&asked).unwrap();
         let Next::Rebuild { targets: which, agreed } = targets.look(2, seen(&three)) else {
@@ -311,7 +310,7 @@ mod tests {
         let mut targets = Targets::new("p", 2, None);
         let gone = [P, G, P, P];
         targets.look(0, seen(&gone));
-        targets.surveyed(&json!({ "missed": ["d2"] }));
+        targets.surveyed(missed(&["d2"]));
         assert_eq!(targets.look(i64::MAX - 1, seen(&gone)), Next::Nothing);
         assert!(targets.words().unwrap().contains("unless requested"));
         assert!(targets.agree("x").is_err());

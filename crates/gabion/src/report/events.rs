@@ -1,10 +1,12 @@
 //! Events of `watch`, `mount` and `daemon run`, one JSON object per line.
 
-use super::{DamagedFile, FileFailure, FileRanges, HeldReport, path_texts};
+use super::{DamagedFile, FileFailure, FileRanges, HeldReport, path_texts, system_path_text};
+use crate::compute;
 use gabion_vault::monitor::{Notice, Status};
 use gabion_vault::worker::Done;
 use gabion_vault::world::{Nanos, SECOND, moment};
 use serde::Serialize;
+use std::path::Path;
 
 /// An event.
 #[derive(Debug, Clone, Serialize)]
@@ -79,9 +81,43 @@ pub enum Event {
     },
     /// The watch or mount has stopped.
     Stopped(Box<LiveStatus>),
+    /// A mount serves requests.
+    Mounted {
+        /// The directory, or the name of the pool.
+        source: String,
+        /// The mount point.
+        mountpoint: String,
+        /// The process.
+        process: u32,
+    },
+    /// `auto` chose a device.
+    Device {
+        /// The choice.
+        device: Box<compute::Report>,
+    },
+}
+
+/// An event of a source of the daemon; events of the daemon itself have no name.
+#[derive(Debug, Clone, Serialize)]
+pub struct SourceEvent<'a> {
+    /// The event.
+    #[serde(flatten)]
+    pub event: &'a Event,
+    /// Name of the source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_name: Option<&'a str>,
 }
 
 impl Event {
+    /// Of a mount that serves requests.
+    pub fn mounted(source: &Path, mountpoint: &Path) -> Event {
+        Event::Mounted {
+            source: system_path_text(source),
+            mountpoint: system_path_text(mountpoint),
+            process: gabion_vault::world::process(),
+        }
+    }
+
     /// Of an event of the monitor.
     pub fn new(notice: &Notice) -> Event {
         let failures = |list: &[(Vec<u8>, String)]| list.iter().map(FileFailure::new).collect();

@@ -1,13 +1,18 @@
 //! Reports of the commands on vaults.
 
-use super::{DamagedFile, FileFailure, FileRanges, HeldReport, RepairedFile, path_text, path_texts};
-use gabion_platform::display_path::DisplayPath;
-use gabion_vault::catalogue::{Class, Counts, State};
+use super::{
+    DamagedFile, FileFailure, FileRanges, HeldReport, RepairedFile, path_text, path_texts, system_path_text,
+};
+use gabion_vault::catalogue::{Change, Class, Counts, State};
+use gabion_vault::catalogue_rebuild::Rebuilt;
+use gabion_vault::policy::{Decision, Treatment};
 use gabion_vault::protect;
 use gabion_vault::repair::{Plan, Repaired};
 use gabion_vault::scrub;
-use gabion_vault::vault::Vault;
+use gabion_vault::vault::{Renewed, Vault};
+use gabion_vault::whatif::WhatIf;
 use gabion_vault::worker::Done;
+use gabion_vault::world::SECOND;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -43,8 +48,8 @@ pub struct SetAside {
 
 /// `gabion protect --dry-run`.
 #[derive(Debug, Clone, Serialize)]
+#[serde(tag = "command", rename = "protect")]
 pub struct ProtectPlanReport {
-    command: &'static str,
     dry_run: bool,
     files: u64,
     bytes: u64,
@@ -55,14 +60,14 @@ pub struct ProtectPlanReport {
 impl ProtectPlanReport {
     /// Of the result of a scan.
     pub fn new(files: u64, bytes: u64, counts: &Counts, held: Option<HeldReport>) -> ProtectPlanReport {
-        ProtectPlanReport { command: "protect", dry_run: true, files, bytes, changes: changes(counts), held }
+        ProtectPlanReport { dry_run: true, files, bytes, changes: changes(counts), held }
     }
 }
 
 /// `gabion protect`.
 #[derive(Debug, Clone, Serialize)]
+#[serde(tag = "command", rename = "protect")]
 pub struct ProtectReport {
-    command: &'static str,
     dry_run: bool,
     root: String,
     repository: String,
@@ -101,13 +106,12 @@ impl ProtectReport {
         let protect::Report { seen, done, held, pending, affected, unhealed } = report;
         let aside = |(path, aside): &(Vec<u8>, PathBuf)| SetAside {
             path: path_text(path),
-            to: DisplayPath::path(aside).to_string(),
+            to: system_path_text(aside),
         };
         ProtectReport {
-            command: "protect",
             dry_run: false,
-            root: DisplayPath::path(&vault.root).to_string(),
-            repository: DisplayPath::path(vault.repository.path()).to_string(),
+            root: system_path_text(&vault.root),
+            repository: system_path_text(vault.repository.path()),
             files: seen.files,
             bytes: seen.bytes,
             left_out: seen.left_out,
@@ -141,8 +145,8 @@ impl ProtectReport {
 
 /// `gabion scrub`.
 #[derive(Debug, Clone, Serialize)]
+#[serde(tag = "command", rename = "scrub")]
 pub struct ScrubReport {
-    command: &'static str,
     files: u64,
     bytes: u64,
     gone: u64,
@@ -160,7 +164,6 @@ impl ScrubReport {
     /// Of the report of the vault; `recorded` is false if the repository is read-only.
     pub fn new(report: &scrub::Report, seconds: f64, recorded: bool) -> ScrubReport {
         ScrubReport {
-            command: "scrub",
             files: report.files,
             bytes: report.bytes,
             gone: report.gone,
@@ -178,8 +181,8 @@ impl ScrubReport {
 
 /// `gabion repair`.
 #[derive(Debug, Clone, Serialize)]
+#[serde(tag = "command", rename = "repair")]
 pub struct RepairReport {
-    command: &'static str,
     dry_run: bool,
     carried_out: bool,
     examined: u64,
@@ -199,7 +202,6 @@ impl RepairReport {
         carried_out: bool,
     ) -> RepairReport {
         RepairReport {
-            command: "repair",
             dry_run,
             carried_out,
             examined: plan.examined,
@@ -213,8 +215,8 @@ impl RepairReport {
 
 /// `gabion work`.
 #[derive(Debug, Clone, Serialize)]
+#[serde(tag = "command", rename = "work")]
 pub struct WorkReport {
-    command: &'static str,
     encoded: u64,
     encoded_bytes: u64,
     moved: u64,
@@ -231,7 +233,6 @@ impl WorkReport {
     /// Of the result of a worker, and of the numbers of entries that are left.
     pub fn new(done: &Done, claimed_by_others: u64, not_due: u64) -> WorkReport {
         WorkReport {
-            command: "work",
             encoded: done.encoded,
             encoded_bytes: done.encoded_bytes,
             moved: done.moved,
@@ -242,6 +243,210 @@ impl WorkReport {
             not_due,
             write_once_changed: path_texts(&done.write_once),
             damaged: done.damaged.iter().map(DamagedFile::new).collect(),
+        }
+    }
+}
+
+/// `gabion diff`.
+#[derive(Debug, Serialize)]
+#[serde(tag = "command", rename = "diff")]
+pub struct DiffReport {
+    /// Files and bytes by class.
+    pub changes: ClassReport,
+    /// The changes.
+    pub files: Vec<ChangeReport>,
+}
+
+/// A changed file.
+#[derive(Debug, Serialize)]
+pub struct ChangeReport {
+    class: Class,
+    path: String,
+    size: u64,
+    from: Option<String>,
+}
+
+impl ChangeReport {
+    /// Of a change.
+    pub fn new(change: &Change) -> ChangeReport {
+        let from = change.from.as_deref().map(path_text);
+        ChangeReport { class: change.class, path: path_text(&change.path), size: change.size, from }
+    }
+}
+
+/// `gabion approve DIGEST`.
+#[derive(Debug, Serialize)]
+#[serde(tag = "command", rename = "approve")]
+pub struct ApproveReport {
+    /// Nothing was changed.
+    pub dry_run: bool,
+    /// Digest of the change-set.
+    pub digest: String,
+    /// The change-set, unless it was approved before.
+    pub held: Option<HeldReport>,
+    /// It was approved before.
+    pub approved_before: bool,
+}
+
+/// `gabion approve PATH`.
+#[derive(Debug, Serialize)]
+#[serde(tag = "command", rename = "approve")]
+pub struct AcceptReport {
+    dry_run: bool,
+    write_once: Vec<String>,
+}
+
+impl AcceptReport {
+    /// Of the accepted files.
+    pub fn new(dry_run: bool, paths: &[Vec<u8>]) -> AcceptReport {
+        AcceptReport { dry_run, write_once: path_texts(paths) }
+    }
+}
+
+/// `gabion whatif`.
+#[derive(Debug, Serialize)]
+#[serde(tag = "command", rename = "whatif")]
+pub struct WhatIfReport<'a> {
+    lose: &'a [String],
+    result: Losses,
+    lost_files: Vec<String>,
+    unknown: u64,
+    namespace_lost: bool,
+}
+
+/// Files by what a loss of targets does to them.
+#[derive(Debug, Serialize)]
+struct Losses {
+    unaffected: FileAmount,
+    exposed: FileAmount,
+    degraded: FileAmount,
+    lost: FileAmount,
+}
+
+impl<'a> WhatIfReport<'a> {
+    /// Of the loss of targets.
+    pub fn new(lose: &'a [String], answer: &WhatIf) -> WhatIfReport<'a> {
+        let result = Losses {
+            unaffected: FileAmount::new(answer.unaffected),
+            exposed: FileAmount::new(answer.exposed),
+            degraded: FileAmount::new(answer.degraded),
+            lost: FileAmount::new(answer.lost),
+        };
+        let (unknown, namespace_lost) = (answer.unknown, answer.namespace_lost);
+        WhatIfReport { lose, result, lost_files: path_texts(&answer.names), unknown, namespace_lost }
+    }
+}
+
+/// `gabion catalogue rebuild`.
+#[derive(Debug, Serialize)]
+#[serde(tag = "command", rename = "catalogue rebuild")]
+pub struct CatalogueReport {
+    dry_run: bool,
+    files: u64,
+    unusable: Vec<FileFailure>,
+    renewed: Vec<&'static str>,
+}
+
+impl CatalogueReport {
+    /// Of a rebuilt catalogue, and of what else was created again.
+    pub fn new(dry_run: bool, rebuilt: &Rebuilt, renewed: &[Renewed]) -> CatalogueReport {
+        let word = |what: &Renewed| match what {
+            Renewed::Settings => "settings",
+            Renewed::Catalogue => "catalogue",
+            Renewed::Changelog => "changelog",
+        };
+        let unusable = rebuilt.unusable.iter();
+        CatalogueReport {
+            dry_run,
+            files: rebuilt.files,
+            unusable: unusable.map(|(path, why)| FileFailure::of_system(path, why)).collect(),
+            renewed: renewed.iter().map(word).collect(),
+        }
+    }
+}
+
+/// `gabion policy check`.
+#[derive(Debug, Serialize)]
+#[serde(tag = "command", rename = "policy check")]
+pub struct PolicyReport<'a> {
+    /// Treatment of files to which no rule applies.
+    pub default: TreatmentReport<'a>,
+    /// The rules.
+    pub rules: Vec<RuleReport<'a>>,
+}
+
+/// A rule of a policy.
+#[derive(Debug, Serialize)]
+pub struct RuleReport<'a> {
+    name: &'a str,
+    /// None if its files are not protected.
+    treatment: Option<TreatmentReport<'a>>,
+}
+
+impl<'a> RuleReport<'a> {
+    /// Of a rule and its treatment.
+    pub fn new((name, treatment): (&'a str, Option<&'a Treatment>)) -> RuleReport<'a> {
+        RuleReport { name, treatment: treatment.map(TreatmentReport::new) }
+    }
+}
+
+/// `gabion policy explain`.
+#[derive(Debug, Serialize)]
+#[serde(tag = "command", rename = "policy explain")]
+pub struct RuleDecisionReport<'a> {
+    path: String,
+    rule: &'a str,
+    treatment: Option<TreatmentReport<'a>>,
+    passed_over: Vec<RefusalReport<'a>>,
+}
+
+/// A rule that does not apply.
+#[derive(Debug, Serialize)]
+pub struct RefusalReport<'a> {
+    rule: &'a str,
+    why: &'a str,
+}
+
+impl<'a> RuleDecisionReport<'a> {
+    /// Of the decision of the rule with that name, and of the rules before it.
+    pub fn new(
+        path: &[u8],
+        rule: &'a str,
+        decision: &Decision<'a>,
+        refusals: &'a [(&'a str, String)],
+    ) -> RuleDecisionReport<'a> {
+        RuleDecisionReport {
+            path: path_text(path),
+            rule,
+            treatment: decision.treatment.map(TreatmentReport::new),
+            passed_over: refusals.iter().map(|(rule, why)| RefusalReport { rule, why }).collect(),
+        }
+    }
+}
+
+/// What a rule asks for.
+#[derive(Debug, Serialize)]
+pub struct TreatmentReport<'a> {
+    code: &'a str,
+    block: u64,
+    quiet_s: i64,
+    priority: u8,
+    scrub_s: i64,
+    write_once: bool,
+    strong: bool,
+}
+
+impl<'a> TreatmentReport<'a> {
+    /// Of a treatment.
+    pub fn new(treatment: &'a Treatment) -> TreatmentReport<'a> {
+        TreatmentReport {
+            code: &treatment.identity,
+            block: treatment.block,
+            quiet_s: treatment.quiet / SECOND,
+            priority: treatment.priority,
+            scrub_s: treatment.scrub / SECOND,
+            write_once: treatment.write_once,
+            strong: treatment.strong,
         }
     }
 }

@@ -1,21 +1,22 @@
 //! `gabion daemon run`.
 
 use super::Place;
+use super::settings::{Settings, SourceSettings};
 use crate::commands::device::Homes;
 use crate::commands::pool::Names;
 use crate::commands::vault::events::EventPrinter;
+use crate::output::print_json;
 use anyhow::Context;
-use gabion::daemon::config::{Config, SourceConfig, What};
+use gabion::daemon::config::Config;
 use gabion::daemon::notify::Supervisor;
 use gabion::daemon::{Environment, Event, Tell, run};
 use gabion::exit::Outcome;
-use gabion::live::Access;
 use gabion::privileges;
 use gabion_platform::display_path::DisplayPath;
 use gabion_platform::sync;
-use gabion_vault::policy::{Duration, Size};
+use gabion_vault::policy::Duration;
 use gabion_vault::vault::DEFAULT_CODE;
-use serde_json::{Value, json};
+use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -101,21 +102,17 @@ impl Args {
         }
         let socket = config.socket.clone().or_else(|| self.place.path());
         if self.json {
-            let sources: Vec<Value> = config.sources.iter().map(as_json).collect();
-            outln!(
-                "{}",
-                json!({ "config": config.path, "socket": socket, "stop_within": Duration(config.stop_within).to_string(),
-                        "sources": sources })
-            );
+            print_json(&Settings::new(config, socket.as_deref()));
             return Ok(Outcome::Fine);
         }
         let place =
             socket.map_or_else(|| "nowhere".to_owned(), |socket| DisplayPath::path(&socket).to_string());
         outln!("socket {place}, stops within {}", Duration(config.stop_within));
         for source in &config.sources {
-            let words = as_json(source);
-            outln!("{}: {}", source.name, words["kind"].as_str().unwrap_or_default());
-            for (key, value) in words.as_object().into_iter().flatten() {
+            outln!("{}: {}", source.name, source.kind());
+            for (key, value) in
+                serde_json::to_value(SourceSettings::new(source))?.as_object().into_iter().flatten()
+            {
                 match value {
                     Value::Null => {}
                     _ if key == "name" || key == "kind" => {}
@@ -126,36 +123,6 @@ impl Args {
         }
         Ok(Outcome::Fine)
     }
-}
-
-/// JSON of a source with all settings, including defaults.
-fn as_json(source: &SourceConfig) -> Value {
-    let rate = |limit: Option<u64>| limit.map(|limit| format!("{}/s", Size(limit)));
-    let time = |time: i64| Duration(time).to_string();
-    let scrub = source.scrub.map(|scrub| {
-        json!({ "by_policy": scrub.by_policy, "every": time(scrub.rhythm.every), "percent": scrub.rhythm.percent, "repair": scrub.repair,
-                "hours": scrub.rhythm.hours.map(|hours| hours.to_string()), "limit": rate(scrub.limit),
-                "run_every": time(scrub.rhythm.interval()) })
-    });
-    let (verify, events) = match &source.what {
-        What::Watch { events, .. } => (None, Some(format!("{events:?}").to_lowercase())),
-        What::Mount { verify, .. } => (Some(*verify), None),
-        What::Pool { .. } => (Some(true), None),
-    };
-    let rebuild = source.rebuild().map(|rebuild| {
-        json!({ "after": rebuild.after.map(time), "limit": rate(rebuild.limit), "look": time(rebuild.look) })
-    });
-    let show = source.show();
-    json!({
-        "name": source.name, "kind": source.kind(), "path": source.path(), "at": show.map(|show| &show.at),
-        "repository": source.repository, "policy": source.protection.policy, "code": source.protection.code,
-        "changelog": source.protection.changelog, "workers": source.workers,
-        "device": source.device.to_string(), "cpu_takeover": source.cpu_takeover, "limit": rate(source.limit),
-        "rescan": time(source.rescan), "events": events, "threads": show.map(|show| show.threads),
-        "private": show.map(|show| show.access == Access::Owner), "read_only": show.map(|show| show.read_only), "verify": verify,
-        "continue_without_changelog": show.map(|show| show.continue_without_changelog), "scrub": scrub,
-        "rebuild": rebuild,
-    })
 }
 
 /// Prints events, one printer per source.

@@ -2,9 +2,9 @@
 
 use super::{Setting, percent, print_table};
 use gabion::exit::Outcome;
+use gabion::report::forecast::{CodeReport, CodesReport, ModelReport, SimulatedReport};
 use gabion_forecast::exact::float;
 use gabion_forecast::{Forecast, Model, Reading, Scheme, SchemeError, Simulated, simulate};
-use serde_json::{Value, json};
 
 /// Well-known codes: RAID-5 and RAID-6 of eight disks, wide codes of large stores, copies.
 pub(super) fn known() -> Result<Vec<Scheme>, SchemeError> {
@@ -30,9 +30,8 @@ pub(super) fn run(codes: &[Scheme], play: Option<(u64, u64)>, setting: &Setting)
     }
     match setting.json {
         true => {
-            let codes: Vec<Value> =
-                found.iter().map(|(scheme, all, played)| as_json(*scheme, all, played, setting)).collect();
-            setting.print_json(json!({ "codes": codes }));
+            let codes = found.iter().map(|(scheme, all, played)| report(*scheme, all, played, setting));
+            setting.print_json(CodesReport { codes: codes.collect() });
         }
         false => print(&found, setting),
     }
@@ -80,20 +79,18 @@ fn print(found: &[(Scheme, Vec<Forecast>, Vec<Simulated>)], setting: &Setting) {
     }
 }
 
-fn as_json(scheme: Scheme, forecasts: &[Forecast], played: &[Simulated], setting: &Setting) -> Value {
-    let mut object = json!({
-        "code": scheme.to_string(), "data": scheme.data(), "redundancy": scheme.redundancy(),
-        "disks": scheme.disks() * scheme.groups(), "groups": scheme.groups(), "overhead": float(&scheme.overhead()),
-    });
-    for (index, it) in forecasts.iter().enumerate() {
-        let mut promise = setting.promise_json(&it.promise);
-        if let Some(seen) = played.get(index) {
-            promise["simulated"] = json!({
-                "losses": seen.losses, "mean_hours": seen.mean_hours, "low": seen.low, "high": seen.high,
-                "events": seen.events, "agrees": seen.agrees(float(it.promise.mean_hours())),
-            });
-        }
-        object[it.model.name()] = promise;
+fn report(scheme: Scheme, forecasts: &[Forecast], played: &[Simulated], setting: &Setting) -> CodeReport {
+    let model = |(index, it): (usize, &Forecast)| {
+        let simulated = played.get(index).map(|seen| SimulatedReport::new(seen, &it.promise));
+        (it.model.name(), ModelReport { promise: setting.promise_report(&it.promise), simulated })
+    };
+    CodeReport {
+        code: scheme.to_string(),
+        data: scheme.data(),
+        redundancy: scheme.redundancy(),
+        disks: scheme.disks() * scheme.groups(),
+        groups: scheme.groups(),
+        overhead: float(&scheme.overhead()),
+        models: forecasts.iter().enumerate().map(model).collect(),
     }
-    object
 }

@@ -6,6 +6,8 @@ use crate::commands::vault::{bytes, files};
 use anyhow::Context;
 use clap::ValueEnum;
 use gabion::exit::Outcome;
+use gabion::report::FileFailure;
+use gabion::report::forecast::{FileClassReport, PlacementReport, PoolForecastReport, TogetherReport};
 use gabion_forecast::exact::float;
 use gabion_forecast::{Layout, Placement, Promise};
 use gabion_platform::display_path::DisplayPath;
@@ -13,7 +15,6 @@ use gabion_vault::coder::Coders;
 use gabion_vault::pool_rebuild::layouts::{FileLayout, each_layout};
 use gabion_vault::pool_rebuild::survey::TargetStates;
 use gabion_vault::storage::pool::{Options, Pool};
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -28,12 +29,15 @@ pub(super) enum Unit {
 }
 
 impl Unit {
-    fn words(self, count: usize) -> String {
-        let word = match self {
+    fn word(self) -> &'static str {
+        match self {
             Unit::Target => "target",
             Unit::Domain => "domain",
-        };
-        format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+        }
+    }
+
+    fn words(self, count: usize) -> String {
+        format!("{count} {}{}", self.word(), if count == 1 { "" } else { "s" })
     }
 }
 
@@ -77,28 +81,31 @@ pub(super) fn run(name: &OsStr, names: &Names, unit: Unit, setting: &Setting) ->
     let config = pool.config();
     match setting.json {
         true => {
-            let classes: Vec<Value> = alone
-                .iter()
-                .map(|(class, (placement, promise))| {
-                    json!({
-                        "code": class.code, "tolerated": class.tolerated, "files": class.files, "bytes": class.bytes,
-                        "layouts": placement.layouts(), "fewest_fatal": placement.fewest_fatal(),
-                        "checked": setting.promise_json(promise),
-                    })
-                })
-                .collect();
-            let whole = together.as_ref().map(|(placement, promise)| {
-                json!({
-                    "layouts": placement.layouts(), "fewest_fatal": placement.fewest_fatal(),
-                    "rebuild_reads_bytes": float(placement.read_bytes()), "checked": setting.promise_json(promise),
-                })
+            let report = |(placement, promise): &(Placement, Promise)| {
+                PlacementReport::new(placement, promise, setting.digits)
+            };
+            let classes = alone.iter().map(|(class, it)| FileClassReport {
+                code: class.code.as_deref(),
+                tolerated: class.tolerated,
+                files: class.files,
+                bytes: class.bytes,
+                placement: report(it),
             });
-            setting.print_json(json!({
-                "pool": config.name, "fails": unit.words(1).split_whitespace().last(), "units": found.units,
-                "classes": classes, "together": whole, "unprotected_files": unprotected, "lost_files": found.lost,
-                "degraded_files": found.degraded, "crowded_files": found.crowded,
-                "unreadable": found.unreadable.iter().map(|(path, why)| json!({ "path": DisplayPath::bytes(path).to_string(), "why": why })).collect::<Vec<_>>(),
-            }));
+            setting.print_json(PoolForecastReport {
+                pool: &config.name,
+                fails: unit.word(),
+                units: found.units,
+                classes: classes.collect(),
+                together: together.as_ref().map(|it| TogetherReport {
+                    rebuild_reads_bytes: float(it.0.read_bytes()),
+                    placement: report(it),
+                }),
+                unprotected_files: unprotected,
+                lost_files: found.lost,
+                degraded_files: found.degraded,
+                crowded_files: found.crowded,
+                unreadable: found.unreadable.iter().map(FileFailure::new).collect(),
+            });
         }
         false => {
             outln!(
@@ -225,7 +232,7 @@ fn print(
     print_table(&rows);
     outln!(
         "The rebuild of one {} reads {} on average. A line is about the first file of that kind to be lost.",
-        unit.words(1).trim_start_matches("1 "),
+        unit.word(),
         bytes(float(placement.read_bytes()) as u64)
     );
 }

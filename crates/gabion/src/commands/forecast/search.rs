@@ -2,9 +2,9 @@
 
 use super::{Setting, percent, print_table};
 use gabion::exit::Outcome;
+use gabion::report::forecast::{CandidateReport, SearchReport};
 use gabion_forecast::exact::{float, whole};
 use gabion_forecast::{Candidate, Model, Obstacle, ParameterError, Rational, SearchGoal, candidates};
-use serde_json::{Value, json};
 
 pub(super) fn run(
     disks: u32,
@@ -26,12 +26,15 @@ pub(super) fn run(
     let found = candidates(&wish, Model::Checked, &setting.parameters, setting.reading)?;
     let (good, bad): (Vec<&Candidate>, Vec<&Candidate>) = found.iter().partition(|it| it.qualifies());
     if setting.json {
-        let listed =
-            |these: &[&Candidate]| -> Vec<Value> { these.iter().map(|it| as_json(it, setting)).collect() };
-        setting.print_json(json!({
-            "disks": disks, "grouped": grouped, "at_most_per_year": wish.at_most.as_ref().map(float),
-            "most_overhead": wish.overhead.as_ref().map(float), "qualify": listed(&good), "others": listed(&bad),
-        }));
+        let listed = |these: &[&Candidate]| these.iter().map(|it| report(it, setting)).collect();
+        setting.print_json(SearchReport {
+            disks,
+            grouped,
+            at_most_per_year: wish.at_most.as_ref().map(float),
+            most_overhead: wish.overhead.as_ref().map(float),
+            qualify: listed(&good),
+            others: listed(&bad),
+        });
     } else {
         print(&wish, &good, &bad, all, setting);
     }
@@ -103,16 +106,18 @@ fn reason(group: &[&Candidate], wish: &SearchGoal, setting: &Setting) -> String 
     format!("{name}: {}", reasons.collect::<Vec<_>>().join("; "))
 }
 
-fn as_json(it: &Candidate, setting: &Setting) -> Value {
+fn report(it: &Candidate, setting: &Setting) -> CandidateReport {
     let scheme = it.forecast.scheme;
     let reason = |obstacle: &Obstacle| match obstacle {
         Obstacle::Overhead => "overhead",
         Obstacle::Loss => "loss",
         Obstacle::Uneven => "uneven",
     };
-    json!({
-        "code": scheme.to_string(), "overhead": float(&scheme.overhead()), "groups": scheme.groups(),
-        "checked": setting.promise_json(&it.forecast.promise),
-        "fails": it.obstacles.iter().map(reason).collect::<Vec<_>>(),
-    })
+    CandidateReport {
+        code: scheme.to_string(),
+        overhead: float(&scheme.overhead()),
+        groups: scheme.groups(),
+        checked: setting.promise_report(&it.forecast.promise),
+        fails: it.obstacles.iter().map(reason).collect(),
+    }
 }

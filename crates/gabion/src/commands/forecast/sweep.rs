@@ -4,10 +4,10 @@ use super::codes::known;
 use super::{Setting, percent, print_table};
 use clap::ValueEnum;
 use gabion::exit::Outcome;
+use gabion::report::forecast::{LineReport, PointReport, SweepReport};
 use gabion_chart::{Axis, Figure, Panel, Series, SvgFile};
 use gabion_forecast::exact::{float, whole};
 use gabion_forecast::{Given, Model, Promise, Rational, Scheme, forecast};
-use serde_json::{Value, json};
 
 /// The parameter that varies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -72,7 +72,11 @@ pub(super) fn run(
         target.write(&figure(varied, &lines))?;
     }
     match setting.json {
-        true => setting.print_json(json!({ "sweep": varied.name(), "unit": varied.axis(), "lines": lines.iter().map(|line| line.as_json(setting)).collect::<Vec<_>>() })),
+        true => setting.print_json(SweepReport {
+            sweep: varied.name(),
+            unit: varied.axis(),
+            lines: lines.iter().map(|line| line.report(setting)).collect(),
+        }),
         false => {
             setting.introduce();
             outln!("Mean years to data corruption over {}:", varied.axis());
@@ -211,9 +215,13 @@ fn figure(varied: Varied, lines: &[Line]) -> Figure {
 }
 
 impl Line {
-    fn as_json(&self, setting: &Setting) -> Value {
-        let point = |point: &Point| json!({ "at": float(&point.at), "code": point.scheme.to_string(), "promise": setting.promise_json(&point.promise) });
-        json!({ "line": self.label, "points": self.points.iter().map(point).collect::<Vec<_>>() })
+    fn report(&self, setting: &Setting) -> LineReport {
+        let point = |point: &Point| PointReport {
+            at: float(&point.at),
+            code: point.scheme.to_string(),
+            promise: setting.promise_report(&point.promise),
+        };
+        LineReport { line: self.label.clone(), points: self.points.iter().map(point).collect() }
     }
 }
 

@@ -2,10 +2,11 @@
 
 use super::terminal::Which;
 use crate::commands::vault::OutputArgs;
+use crate::output::print_json;
 use gabion::exit::Outcome;
+use gabion::report::pool::AddReport;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::storage::pool::NewTarget;
-use serde_json::json;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -50,10 +51,7 @@ impl Args {
         };
         if output.json {
             let path = target.path.to_string_lossy();
-            let object = json!({
-                "command": "pool add", "dry_run": dry_run, "target": name, "domain": planned.domain, "path": path,
-            });
-            outln!("{object}");
+            print_json(&AddReport { dry_run, target: &name, domain: &planned.domain, path: &path });
         }
         let verb = if dry_run { "would add" } else { "added" };
         output.print_line(format!(

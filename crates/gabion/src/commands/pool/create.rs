@@ -2,12 +2,13 @@
 
 use super::terminal::Names;
 use crate::commands::vault::OutputArgs;
+use crate::output::print_json;
 use anyhow::{bail, ensure};
 use gabion::exit::Outcome;
+use gabion::report::pool::CreateReport;
 use gabion::size::Size;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::storage::pool::{NewTarget, Options, Pool};
-use serde_json::json;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -83,7 +84,7 @@ impl Args {
             }
         };
         if output.json {
-            outln!("{}", json!({ "command": "pool create", "dry_run": dry_run, "pool": config }));
+            print_json(&CreateReport { dry_run, pool: &config });
             return Ok(Outcome::Fine);
         }
         let verb = if dry_run { "would create" } else { "created" };

@@ -3,8 +3,10 @@
 use super::terminal::{FileErrors, Which, inside};
 use crate::commands::device::{self, DeviceArgs};
 use crate::commands::vault::OutputArgs;
+use crate::output::print_json;
 use anyhow::{Context, bail};
 use gabion::exit::{Outcome, error_message};
+use gabion::report::pool::GetReport;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{self, DegradedReader, Report, copy_out};
@@ -15,7 +17,6 @@ use gabion_vault::tree::{Kind, Stat, join, split};
 use gabion_vault::vault::Vault;
 use gabion_vault::world::Clock;
 use indicatif::ProgressBar;
-use serde_json::json;
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -122,11 +123,8 @@ impl Args {
         bar.finish_and_clear();
         let degraded = out.note();
         if output.json {
-            let object = json!({
-                "command": "pool get", "dry_run": dry_run, "files": files, "bytes": bytes, "failed": errors.texts(),
-                "degraded": degraded, "device": device::as_json(&compute),
-            });
-            outln!("{object}");
+            let report = GetReport { dry_run, files, bytes, degraded, failed: errors.texts() };
+            print_json(&device::add_to(report, &compute));
         }
         let verb = if dry_run { "would get" } else { "got" };
         output.print_line(format!("{verb} {files} files, {bytes} bytes"));

@@ -2,15 +2,16 @@
 
 use super::terminal::{FileErrors, Which, inside};
 use crate::commands::vault::OutputArgs;
+use crate::output::print_json;
 use anyhow::{Context, ensure};
 use gabion::exit::Outcome;
+use gabion::report::pool::{EntryReport, ListReport};
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::storage::Storage;
 use gabion_vault::storage::pool::stub::Special;
 use gabion_vault::storage::pool::{DirectoryEntry, Pool};
 use gabion_vault::tree::{Kind, join, split};
 use gabion_vault::world::{Nanos, SECOND};
-use serde_json::{Value, json};
 use std::ffi::OsString;
 
 const EXAMPLES: &str = "\
@@ -42,7 +43,7 @@ struct Printer {
     long: bool,
     recursive: bool,
     output: OutputArgs,
-    entries: Vec<Value>,
+    entries: Vec<EntryReport>,
     errors: FileErrors,
 }
 
@@ -63,8 +64,7 @@ impl Args {
         let base = if is_file { split(&path).0 } else { &path };
         printer.print(&pool, base, listed);
         if printer.output.json {
-            let (entries, failed) = (&printer.entries, printer.errors.texts());
-            outln!("{}", json!({ "command": "pool ls", "entries": entries, "failed": failed }));
+            print_json(&ListReport { entries: &printer.entries, failed: printer.errors.texts() });
         }
         Ok(printer.errors.outcome())
     }
@@ -89,7 +89,7 @@ impl Printer {
             let shown = if self.recursive { DisplayPath::bytes(&path) } else { DisplayPath::bytes(&name) }
                 .to_string();
             match self.output.json {
-                true => self.entries.push(as_json(&path, &listed)),
+                true => self.entries.push(EntryReport::new(&path, &listed)),
                 false => self.output.print_line(line(&shown, &listed, self.long)),
             }
             if self.recursive && listed.stat.kind == Kind::Directory {
@@ -158,29 +158,6 @@ fn time(nanos: Nanos) -> String {
     let month = if month < 10 { month + 3 } else { month - 9 };
     let year = year + era * 400 + i64::from(month <= 2);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}", rest / 3600, rest / 60 % 60)
-}
-
-fn as_json(path: &[u8], listed: &DirectoryEntry) -> Value {
-    let stat = &listed.stat;
-    let kind = match stat.kind {
-        Kind::Directory => "directory",
-        Kind::Link => "link",
-        Kind::Special => "special",
-        Kind::File => "file",
-    };
-    let mut object = json!({
-        "path": String::from_utf8_lossy(path), "kind": kind, "size": stat.size, "mtime": stat.mtime,
-        "mode": format!("{:o}", stat.mode), "uid": stat.uid, "gid": stat.gid,
-    });
-    if let Some(stub) = &listed.stub {
-        object["id"] = json!(stub.id.to_string());
-        object["revision"] = json!(stub.revision);
-        object["targets"] = json!(stub.targets);
-        object["block"] = json!(stub.block);
-        object["names"] = json!(stub.names.max(1));
-        object["link"] = json!(stub.link.as_deref().map(String::from_utf8_lossy));
-    }
-    object
 }
 
 #[cfg(test)]

@@ -2,12 +2,13 @@
 
 use super::terminal::{Which, inside, warn};
 use crate::commands::vault::OutputArgs;
+use crate::output::print_json;
 use anyhow::{Context, ensure};
 use gabion::exit::Outcome;
+use gabion::report::pool::MoveReport;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::storage::Storage;
 use gabion_vault::tree::{Kind, join, split};
-use serde_json::json;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
@@ -53,7 +54,7 @@ impl Args {
         }
         if output.json {
             let (from, to) = (String::from_utf8_lossy(&from), String::from_utf8_lossy(&to));
-            outln!("{}", json!({ "command": "pool mv", "dry_run": dry_run, "from": from, "to": to }));
+            print_json(&MoveReport { dry_run, from: &from, to: &to });
         }
         let verb = if dry_run { "would move" } else { "moved" };
         output.print_line(format!("{verb} {} to {}", DisplayPath::bytes(&from), DisplayPath::bytes(&to)));

@@ -2,8 +2,10 @@
 
 use super::terminal::{FileErrors, Which, inside, warn};
 use crate::commands::vault::OutputArgs;
+use crate::output::print_json;
 use anyhow::{Context, bail};
 use gabion::exit::{Outcome, error_message};
+use gabion::report::pool::PutReport;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::metadata;
 use gabion_vault::storage::Storage;
@@ -11,7 +13,6 @@ use gabion_vault::storage::pool::Pool;
 use gabion_vault::tree::{Kind, join, stat_of};
 use gabion_vault::vault::OWN;
 use indicatif::ProgressBar;
-use serde_json::json;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -94,11 +95,7 @@ impl Args {
         }
         bar.finish_and_clear();
         if output.json {
-            let object = json!({
-                "command": "pool put", "dry_run": dry_run, "files": files, "bytes": bytes, "left_out": left_out,
-                "failed": errors.texts(),
-            });
-            outln!("{object}");
+            print_json(&PutReport { dry_run, files, bytes, left_out, failed: errors.texts() });
         }
         let verb = if dry_run { "would put" } else { "put" };
         output.print_line(format!("{verb} {files} files, {bytes} bytes"));

@@ -4,9 +4,11 @@ use super::terminal::Which;
 use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
 use crate::commands::vault::{BEGUN, Effort, FIRST, OutputArgs, bytes, files};
+use crate::output::print_json;
 use gabion::compute::{Compute, DeviceChoice};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
+use gabion::report::pool::{PoolRebuildPlanReport, PoolRebuildReport};
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::pool_rebuild::{
     Plan, PlannedFile, RebuildOptions, RebuildReport, check_mass_failure, plan, rebuild,
@@ -14,7 +16,6 @@ use gabion_vault::pool_rebuild::{
 use gabion_vault::storage::pool::Pool;
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Stopwatch};
-use serde_json::{Value, json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -115,8 +116,7 @@ impl RebuildRun<'_> {
             .map(|pool| check_mass_failure(pool, &vault.coders, options.agreed.as_deref()));
         let refused = refused.and_then(Result::err).map(|error| error.to_string());
         if self.output.json {
-            let object = json!({ "command": "pool rebuild", "dry_run": true, "plan": plan_as_json(&plan), "refused": refused });
-            outln!("{object}");
+            print_json(&PoolRebuildPlanReport::new(&plan, refused.as_deref()));
         } else {
             self.print_plan(&plan);
         }
@@ -149,9 +149,7 @@ impl RebuildRun<'_> {
         let report = self.output.run(self.effort, |context| rebuild(&vault, options, context))??;
         let seconds = clock.seconds();
         if self.output.json {
-            let mut object = as_json(command, &report, seconds);
-            object["device"] = device::as_json(self.compute);
-            outln!("{object}");
+            print_json(&device::add_to(PoolRebuildReport::new(command, &report, seconds), self.compute));
         } else {
             self.print(&report, seconds);
             device::print(self.compute, |line| self.output.print_line(line));
@@ -272,39 +270,4 @@ impl RebuildRun<'_> {
 
 fn missing(item: &PlannedFile) -> String {
     format!(": {} blocks too few; missing on {}", -item.spare, item.targets.join(", "))
-}
-
-fn item_as_json(item: &PlannedFile) -> Value {
-    json!({ "path": DisplayPath::bytes(&item.path).to_string(), "health": item.health, "spare": item.spare,
-            "bytes": item.bytes, "targets": item.targets })
-}
-
-fn plan_as_json(plan: &Plan) -> Value {
-    let items = |items: &[PlannedFile]| items.iter().map(item_as_json).collect::<Vec<_>>();
-    json!({ "gone": plan.gone, "retired": plan.retired, "returned": plan.returned, "examined": plan.examined,
-            "bytes": plan.bytes(), "files": items(&plan.files), "lost": items(&plan.lost),
-            "unreadable": plan.unreadable.iter().map(|(path, why)|
-                json!({ "path": DisplayPath::bytes(path).to_string(), "why": why })).collect::<Vec<_>>() })
-}
-
-fn as_json(command: &str, report: &RebuildReport, seconds: f64) -> Value {
-    let counted = |list: &[(Vec<u8>, usize)]| -> Vec<Value> {
-        let one = |(path, columns): &(Vec<u8>, usize)| json!({ "path": DisplayPath::bytes(path).to_string(), "columns": columns });
-        list.iter().map(one).collect()
-    };
-    let failed: Vec<Value> = report
-        .failed
-        .iter()
-        .map(|(path, why)| {
-            json!({ "path": DisplayPath::bytes(path).to_string(), "why": why.to_string(), "lost": why.is_loss() })
-        })
-        .collect();
-    json!({
-        "command": command, "dry_run": false, "plan": plan_as_json(&report.plan), "files": report.files,
-        "data_columns": report.data, "redundancy_columns": report.redundancy, "bytes": report.bytes,
-        "seconds": seconds, "verified_columns": report.verified, "reconstructed_blocks": report.reconstructed,
-        "wrong_blocks": report.wrong, "removed": report.removed, "swept": report.swept,
-        "unplaced": counted(&report.unplaced), "unmoved": counted(&report.unmoved), "failed": failed,
-        "reinstated": report.reinstated, "unverified": report.unverified, "stopped": report.stopped,
-    })
 }

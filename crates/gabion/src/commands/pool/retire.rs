@@ -4,10 +4,11 @@ use super::rebuild::RebuildRun;
 use super::terminal::Which;
 use crate::commands::device::DeviceArgs;
 use crate::commands::vault::{Effort, OutputArgs};
+use crate::output::print_json;
 use anyhow::ensure;
 use gabion::exit::Outcome;
+use gabion::report::pool::RetireReport;
 use gabion_vault::pool_rebuild::RebuildOptions;
-use serde_json::json;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -60,7 +61,7 @@ impl Args {
         output.print_line(format!("{verb} target {target}: new files no longer use it"));
         if dry_run || no_rebuild {
             if output.json {
-                outln!("{}", json!({ "command": "pool retire", "dry_run": dry_run, "target": target }));
+                print_json(&RetireReport { dry_run, target: &target });
             }
             return Ok(Outcome::Fine);
         }

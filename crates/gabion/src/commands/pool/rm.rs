@@ -2,12 +2,13 @@
 
 use super::terminal::{FileErrors, Which, inside, warn};
 use crate::commands::vault::OutputArgs;
+use crate::output::print_json;
 use gabion::exit::Outcome;
+use gabion::report::pool::RemoveReport;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::storage::Storage;
 use gabion_vault::storage::pool::Pool;
 use gabion_vault::tree::{Kind, join};
-use serde_json::json;
 use std::ffi::OsString;
 
 const EXAMPLES: &str = "\
@@ -68,10 +69,7 @@ impl Args {
             }
         }
         if output.json {
-            let object = json!({
-                "command": "pool rm", "dry_run": dry_run, "removed": removed, "failed": errors.texts(),
-            });
-            outln!("{object}");
+            print_json(&RemoveReport { dry_run, removed: &removed, failed: errors.texts() });
         }
         Ok(errors.outcome())
     }

@@ -3,15 +3,16 @@
 use super::terminal::Which;
 use crate::commands::vault::FIRST;
 use crate::commands::vault::OutputArgs;
+use crate::output::print_json;
 use gabion::exit::Outcome;
+use gabion::report::pool::{FilesReport, HealedReport, PoolStatusReport, SweptReport};
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::coder::Coders;
 use gabion_vault::pool_rebuild::survey::{FileHealth, PoolOverview, overview};
 use gabion_vault::storage::TargetState;
 use gabion_vault::storage::pool::config::Mirror;
-use gabion_vault::storage::pool::{HealReport, Status, Sweep, TargetStatus};
+use gabion_vault::storage::pool::{Status, Sweep, TargetStatus};
 use indicatif::HumanBytes;
-use serde_json::{Value, json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -61,12 +62,12 @@ impl Args {
         let failed: Vec<String> =
             healed.iter().flat_map(|healed| &healed.failed).map(ToString::to_string).collect();
         if output.json {
-            let object = json!({
-                "command": "pool status", "status": status, "healed": healed.as_ref().map(|healed| as_json(healed, &failed)),
-                "swept": swept.as_ref().map(|swept| swept_json(swept, dry_run)),
-                "files": overview.as_ref().ok().and_then(Option::as_ref).map(files_json),
+            print_json(&PoolStatusReport {
+                status: &status,
+                healed: healed.as_ref().map(|healed| HealedReport::new(healed, &failed)),
+                swept: swept.as_ref().map(|swept| SweptReport::new(swept, dry_run)),
+                files: overview.as_ref().ok().and_then(Option::as_ref).map(FilesReport::new),
             });
-            outln!("{object}");
         } else {
             print(&status, &output);
             if let Ok(Some(overview)) = &overview {
@@ -131,33 +132,6 @@ fn tell_files(overview: &PoolOverview, output: &OutputArgs) {
     for (path, why) in &overview.unreadable {
         errln!("gabion: {}: {why}", DisplayPath::bytes(path));
     }
-}
-
-fn files_json(overview: &PoolOverview) -> Value {
-    let named = |wanted: FileHealth| -> Vec<Value> {
-        let of = overview.named.iter().filter(|(_, health, _)| *health == wanted);
-        of.map(
-            |(path, _, targets)| json!({ "path": DisplayPath::bytes(path).to_string(), "misses": targets }),
-        )
-        .collect()
-    };
-    json!({ "count": overview.files, "degraded": named(FileHealth::Degraded), "lost": named(FileHealth::Lost) })
-}
-
-fn as_json(healed: &HealReport, failed: &[String]) -> Value {
-    json!({ "written": healed.written, "removed": healed.removed, "mirrors": healed.mirrors, "failed": failed })
-}
-
-fn swept_json(swept: &Sweep, dry_run: bool) -> Value {
-    let orphans: Vec<Value> = swept
-        .orphans
-        .iter()
-        .map(|orphan| {
-            let path = String::from_utf8_lossy(&orphan.path);
-            json!({ "target": orphan.target, "path": path, "bytes": orphan.bytes })
-        })
-        .collect();
-    json!({ "removed": !dry_run, "orphans": orphans, "busy": swept.busy })
 }
 
 fn tell_swept(swept: &Sweep, dry_run: bool, output: &OutputArgs) {

@@ -1,10 +1,13 @@
 //! `gabion shard join`.
 
 use super::terminal::{RunArgs, Which, warn};
+use crate::commands::device;
+use crate::output::print_json;
 use gabion::exit::Outcome;
+use gabion::report::line;
+use gabion::report::shard::JoinReport;
 use gabion_platform::display_path::DisplayPath;
 use gabion_shard::join::{Target, join};
-use serde_json::json;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -47,16 +50,11 @@ impl Args {
         let device = run_args.device()?;
         let report = run_args.run(&device, |run| join(&dir, set.as_deref(), &target, run))??;
         if run_args.json {
-            let object = json!({
-                "command": "join", "set": report.set.to_string(), "code": report.content.code.to_string(),
-                "name": String::from_utf8_lossy(&report.content.name), "size": report.content.size,
-                "missing": report.missing, "notes": report.notes, "device": RunArgs::device_json(&device),
-            });
+            let report = device::add_to(JoinReport::new(&report), &device);
             // Standard output may be the file itself.
-            if to_stdout {
-                errln!("{object}")
-            } else {
-                outln!("{object}")
+            match to_stdout {
+                true => errln!("{}", line(&report)),
+                false => print_json(&report),
             }
             return Ok(Outcome::Fine);
         }

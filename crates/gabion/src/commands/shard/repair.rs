@@ -1,11 +1,13 @@
 //! `gabion shard repair`.
 
 use super::terminal::{RunArgs, Which, warn};
+use crate::commands::device;
+use crate::output::print_json;
 use gabion::exit::Outcome;
+use gabion::report::shard::ShardRepairReport;
 use gabion_platform::display_path::DisplayPath;
 use gabion_shard::Scan;
 use gabion_shard::repair::{Plan, Rebuild};
-use serde_json::{Value, json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -44,13 +46,7 @@ impl Args {
             run_args.run(&device, |run| plan.run(run))??;
         }
         if run_args.json {
-            let rebuild: Vec<Value> = plan.rebuild.iter().map(as_json).collect();
-            let object = json!({
-                "command": "repair", "dry_run": dry_run, "set": plan.report.set.to_string(),
-                "rebuilt": rebuild, "found": super::verify::as_json(&plan.report),
-                "device": RunArgs::device_json(&device),
-            });
-            outln!("{object}");
+            print_json(&device::add_to(ShardRepairReport::new(&plan, dry_run), &device));
         }
         let verb = if dry_run { "would rebuild" } else { "rebuilt" };
         for Rebuild { index, why, to, .. } in &plan.rebuild {
@@ -63,11 +59,4 @@ impl Args {
         }
         Ok(Outcome::Fine)
     }
-}
-
-fn as_json(rebuild: &Rebuild) -> Value {
-    json!({
-        "index": rebuild.index, "path": rebuild.to.to_string_lossy(), "why": rebuild.why,
-        "replaces": rebuild.replaces,
-    })
 }

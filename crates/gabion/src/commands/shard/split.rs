@@ -1,11 +1,13 @@
 //! `gabion shard split`.
 
 use super::terminal::{RunArgs, size};
+use crate::commands::device;
+use crate::output::print_json;
 use gabion::exit::Outcome;
+use gabion::report::shard::{SplitPlanReport, SplitReport};
 use gabion_engine::Code;
 use gabion_platform::display_path::DisplayPath;
 use gabion_shard::split::{Options, Plan};
-use serde_json::json;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -67,15 +69,9 @@ impl Args {
                 plan.content.block
             );
         }
-        let paths: Vec<String> = plan.shards.iter().map(|path| path.to_string_lossy().into_owned()).collect();
         if dry_run {
             if run_args.json {
-                let object = json!({
-                    "command": "split", "dry_run": true, "code": plan.content.code.to_string(),
-                    "name": String::from_utf8_lossy(&plan.content.name), "size": plan.size(),
-                    "block": plan.content.block, "sparse": plan.content.sparse, "shards": paths,
-                });
-                outln!("{object}");
+                print_json(&SplitPlanReport::new(&plan));
             } else {
                 let size = plan.size().map_or("a stream".to_owned(), |size| format!("{size} bytes"));
                 run_args.say(&format!(
@@ -88,13 +84,7 @@ impl Args {
         }
         let report = run_args.run(&device, |run| plan.run(run))??;
         if run_args.json {
-            let object = json!({
-                "command": "split", "set": report.set.to_string(), "code": report.content.code.to_string(),
-                "name": String::from_utf8_lossy(&report.content.name), "size": report.content.size,
-                "block": report.content.block, "sparse": report.content.sparse,
-                "shard_bytes": report.shard_len, "shards": paths, "device": RunArgs::device_json(&device),
-            });
-            outln!("{object}");
+            print_json(&device::add_to(SplitReport::new(&report), &device));
         }
         run_args.say(&report.summary());
         run_args.say(&format!("set {}", report.set));

@@ -44,11 +44,6 @@ impl RunArgs {
         self.device.open()
     }
 
-    /// What computed, for JSON; null where nothing did.
-    pub(super) fn device_json(device: &Compute) -> serde_json::Value {
-        device::as_json(device)
-    }
-
     /// Prints what computed, unless it is the CPU as always, and what went wrong with it.
     pub(super) fn say_device(&self, device: &Compute) {
         device::print(device, |line| self.say(line));

@@ -1,11 +1,13 @@
 //! `gabion shard verify`.
 
 use super::terminal::{RunArgs, Which, warn};
+use crate::commands::device;
+use crate::output::print_json;
 use gabion::exit::Outcome;
+use gabion::report::shard::VerifyReport;
 use gabion_platform::display_path::DisplayPath;
 use gabion_shard::Scan;
 use gabion_shard::verify::{Health, Report, Shard, State, chosen, shown_name, verify};
-use serde_json::{Value, json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -38,9 +40,7 @@ impl Args {
         }
         let worst = reports.iter().map(Report::health).max().unwrap_or(Health::Good);
         if run_args.json {
-            let sets: Vec<Value> = reports.iter().map(as_json).collect();
-            let device = RunArgs::device_json(&device);
-            outln!("{}", json!({ "command": "verify", "health": worst, "sets": sets, "device": device }));
+            print_json(&device::add_to(VerifyReport::new(worst, &reports), &device));
         } else {
             reports.iter().for_each(|report| print(report, &run_args));
             run_args.say_device(&device);
@@ -74,25 +74,4 @@ fn print(report: &Report, run_args: &RunArgs) {
         }
         (Health::Unrecoverable, loss) => outln!("not recoverable: {}", loss.unwrap_or_default()),
     }
-}
-
-pub(super) fn as_json(report: &Report) -> Value {
-    let shards: Vec<Value> = report.shards.iter().map(shard_as_json).collect();
-    json!({
-        "set": report.set.to_string(), "name": String::from_utf8_lossy(&report.content.name),
-        "code": report.content.code.to_string(), "size": report.content.size, "block": report.content.block,
-        "health": report.health(), "lost_stripes": report.lost, "content_right": report.content_right,
-        "loss": report.loss(), "shards": shards, "others": report.others,
-    })
-}
-
-fn shard_as_json(shard: &Shard) -> Value {
-    let blocks = match &shard.state {
-        State::Damaged { blocks, .. } => json!(blocks),
-        _ => Value::Null,
-    };
-    json!({
-        "index": shard.index, "path": shard.path.as_ref().map(|path| path.to_string_lossy()),
-        "state": shard.state.word(), "detail": shard.state.to_string(), "bad_blocks": blocks,
-    })
 }

@@ -3,14 +3,14 @@
 use super::protect::reason;
 use super::{Effort, FIRST, OutputArgs, Which, files};
 use crate::commands::served;
+use crate::output::print_json;
 use gabion::exit::Outcome;
-use gabion::report::HeldReport;
+use gabion::report::{AcceptReport, ApproveReport, HeldReport};
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::accept;
 use gabion_vault::guard::{self, Digest};
 use gabion_vault::protect::{Approval, approval};
 use gabion_vault::vault::Vault;
-use serde_json::json;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -72,13 +72,9 @@ impl Args {
             guard::approve(&vault.repository, digest)?;
         }
         if self.output.json {
-            let (digest, given) = (digest.to_string(), held.is_none());
+            let (digest, approved_before) = (digest.to_string(), held.is_none());
             let held = held.as_ref().map(HeldReport::new);
-            outln!(
-                "{}",
-                json!({ "command": "approve", "dry_run": self.dry_run, "digest": digest, "held": held,
-                        "approved_before": given })
-            );
+            print_json(&ApproveReport { dry_run: self.dry_run, digest, held, approved_before });
         }
         let who = who(&vault);
         self.output.print_line(match &held {
@@ -103,8 +99,7 @@ impl Args {
             paths = accept::accept(&vault, &paths)?;
         }
         if self.output.json {
-            let paths: Vec<String> = paths.iter().map(|path| DisplayPath::bytes(path).to_string()).collect();
-            outln!("{}", json!({ "command": "approve", "dry_run": self.dry_run, "write_once": paths }));
+            print_json(&AcceptReport::new(self.dry_run, &paths));
             return Ok(Outcome::Fine);
         }
         let verb = if self.dry_run { "would accept" } else { "accepted " };

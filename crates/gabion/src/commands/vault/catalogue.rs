@@ -1,14 +1,15 @@
 //! `gabion catalogue`.
 
 use super::{Effort, OutputArgs, Which, files};
+use crate::output::print_json;
 use clap::Subcommand;
 use gabion::exit::Outcome;
+use gabion::report::CatalogueReport;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue_rebuild::Rebuilt;
 use gabion_vault::run::RunContext;
 use gabion_vault::vault::{Renewed, Vault, survey};
 use gabion_vault::world::Clock;
-use serde_json::{Value, json};
 
 /// Arguments of `gabion catalogue`.
 #[derive(clap::Args)]
@@ -36,17 +37,7 @@ impl Args {
         let Command::Rebuild { which, dry_run, output } = self.command;
         let (rebuilt, renewed) = if dry_run { look(&which, &output)? } else { make(&which, &output)? };
         if output.json {
-            let unusable: Vec<Value> = rebuilt
-                .unusable
-                .iter()
-                .map(|(path, why)| json!({ "path": DisplayPath::path(path).to_string(), "why": why }))
-                .collect();
-            outln!(
-                "{}",
-                json!({ "command": "catalogue rebuild", "dry_run": dry_run, "files": rebuilt.files,
-                        "unusable": unusable,
-                        "renewed": renewed.iter().map(|what| word(*what)).collect::<Vec<_>>() })
-            );
+            print_json(&CatalogueReport::new(dry_run, &rebuilt, &renewed));
         } else {
             let verb = if dry_run { "would have" } else { "has" };
             let when = if dry_run { "" } else { " now" };
@@ -76,14 +67,6 @@ fn look(which: &Which, output: &OutputArgs) -> anyhow::Result<(Rebuilt, Vec<Rene
     let survey = |context: RunContext<'_>| survey(&location, &Clock::System, context);
     let (rebuilt, lacks_settings) = output.run(&Effort::ALL, survey)??;
     Ok((rebuilt, if lacks_settings { vec![Renewed::Settings] } else { Vec::new() }))
-}
-
-fn word(what: Renewed) -> &'static str {
-    match what {
-        Renewed::Settings => "settings",
-        Renewed::Catalogue => "catalogue",
-        Renewed::Changelog => "changelog",
-    }
 }
 
 fn was_renewed(what: Renewed) -> &'static str {

@@ -1,13 +1,13 @@
 //! `gabion diff`.
 
 use super::{Effort, OutputArgs, Which, bytes, count};
+use crate::output::print_json;
 use gabion::exit::Outcome;
-use gabion::report;
+use gabion::report::{ChangeReport, DiffReport, changes};
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::{CatalogueError, Change, Class, Counts};
 use gabion_vault::protect::scan;
 use gabion_vault::tree::is_below;
-use serde_json::{Value, json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -38,7 +38,7 @@ impl Args {
             vault.catalogue.each_change(class, |page| -> Result<(), CatalogueError> {
                 for change in page.iter().filter(|change| is_below(&change.path, &inside)) {
                     if self.output.json {
-                        listed.push(as_json(change));
+                        listed.push(ChangeReport::new(change));
                     } else {
                         self.output.print_line(line(change));
                     }
@@ -47,8 +47,7 @@ impl Args {
             })?;
         }
         if self.output.json {
-            let counts = report::changes(&seen.changes);
-            outln!("{}", json!({ "command": "diff", "changes": counts, "files": listed }));
+            print_json(&DiffReport { changes: changes(&seen.changes), files: listed });
         } else {
             print_counts(&self.output, &seen.changes);
         }
@@ -59,13 +58,6 @@ impl Args {
 fn line(change: &Change) -> String {
     let from = change.from.as_ref().map(|from| format!(" (from {})", DisplayPath::bytes(from)));
     format!("{:<9} {}{}", change.class.word(), DisplayPath::bytes(&change.path), from.unwrap_or_default())
-}
-
-fn as_json(change: &Change) -> Value {
-    json!({
-        "class": change.class, "path": DisplayPath::bytes(&change.path).to_string(), "size": change.size,
-        "from": change.from.as_ref().map(|from| DisplayPath::bytes(from).to_string()),
-    })
 }
 
 /// Prints the classes that occur, one per line.

@@ -2,13 +2,12 @@
 
 use crate::commands::vault::protect::reason;
 use crate::commands::vault::{FIRST, ago, bytes, count, files, ranges};
-use gabion::report::{Event, LiveStatus};
+use gabion::report::{self, Event, LiveStatus, SourceEvent};
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::monitor::{Notice, Scan, Status};
 use gabion_vault::worker::Done;
 use gabion_vault::world::Nanos;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde_json::json;
 use std::io::{IsTerminal, stderr};
 
 /// Prints events.
@@ -56,11 +55,7 @@ impl EventPrinter {
     }
 
     fn print_json(&self, event: &Event) {
-        let mut value = json!(event);
-        if let Some(name) = &self.name {
-            value["source_name"] = json!(name);
-        }
-        self.write(&value.to_string());
+        self.write(&report::line(&SourceEvent { event, source_name: self.name.as_deref() }));
     }
 
     fn print(&self, text: &str) {

@@ -1,14 +1,15 @@
 //! `gabion policy`.
 
 use super::Which;
+use crate::output::print_json;
 use anyhow::Context;
 use clap::Subcommand;
 use gabion::exit::Outcome;
+use gabion::report::{PolicyReport, RuleDecisionReport, RuleReport, TreatmentReport};
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::policy::Treatment;
 use gabion_vault::private::read_text;
 use gabion_vault::vault::{DEFAULT_CODE, parse_policy};
-use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// Arguments of `gabion policy`.
@@ -52,14 +53,8 @@ fn check(file: &std::path::Path, as_json: bool) -> anyhow::Result<Outcome> {
         std::fs::File::open(file).and_then(read_text).with_context(|| DisplayPath::path(file).to_string())?;
     let policy = parse_policy(&text, file, &DEFAULT_CODE.parse()?)?;
     if as_json {
-        let rules: Vec<Value> = policy
-            .rules()
-            .map(|(name, treatment)| json!({ "name": name, "treatment": treatment.map(treatment_as_json) }))
-            .collect();
-        outln!(
-            "{}",
-            json!({ "command": "policy check", "default": treatment_as_json(&policy.default), "rules": rules })
-        );
+        let default = TreatmentReport::new(&policy.default);
+        print_json(&PolicyReport { default, rules: policy.rules().map(RuleReport::new).collect() });
         return Ok(Outcome::Fine);
     }
     for (name, treatment) in policy.rules() {
@@ -79,13 +74,7 @@ fn explain(which: &Which, as_json: bool) -> anyhow::Result<Outcome> {
     let name = vault.policy.rule_name(decision.rule);
     let refusals = vault.policy.refusals(&path, &stat, now);
     if as_json {
-        let refused: Vec<Value> =
-            refusals.iter().map(|(rule, why)| json!({ "rule": rule, "why": why })).collect();
-        outln!(
-            "{}",
-            json!({ "command": "policy explain", "path": DisplayPath::bytes(&path).to_string(), "rule": name,
-                    "treatment": decision.treatment.map(treatment_as_json), "passed_over": refused })
-        );
+        print_json(&RuleDecisionReport::new(&path, name, &decision, &refusals));
         return Ok(Outcome::Fine);
     }
     for (rule, why) in &refusals {
@@ -94,12 +83,4 @@ fn explain(which: &Which, as_json: bool) -> anyhow::Result<Outcome> {
     let what = decision.treatment.map_or("not protected".to_owned(), Treatment::to_string);
     outln!("{name}: applies: {what}");
     Ok(Outcome::Fine)
-}
-
-fn treatment_as_json(treatment: &Treatment) -> Value {
-    json!({
-        "code": treatment.identity, "block": treatment.block, "quiet_s": treatment.quiet / 1_000_000_000,
-        "priority": treatment.priority, "scrub_s": treatment.scrub / 1_000_000_000,
-        "write_once": treatment.write_once, "strong": treatment.strong,
-    })
 }

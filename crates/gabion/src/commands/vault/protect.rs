@@ -7,6 +7,7 @@ use super::scrub::print_damage;
 use super::{Effort, Elsewhere, FIRST, OutputArgs, bytes, count, files, warn};
 use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
+use crate::output::print_json;
 use gabion::compute::Compute;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
@@ -17,7 +18,6 @@ use gabion_vault::promises::{Loss, Mode, promise};
 use gabion_vault::protect::{Report, protect, scan, would_hold};
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Stopwatch};
-use serde_json::json;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -150,7 +150,7 @@ impl Args {
         if self.output.json {
             let held = held.as_ref().map(HeldReport::new);
             let report = ProtectPlanReport::new(seen.files, seen.bytes, &seen.changes, held);
-            outln!("{}", json!(report));
+            print_json(&report);
         } else {
             self.output.print_line(format!("would protect {}:", DisplayPath::path(&self.dir)));
             print_counts(&self.output, &seen.changes);
@@ -164,8 +164,7 @@ impl Args {
     fn print(&self, vault: &Vault, report: &Report, compute: &Compute, seconds: f64) {
         let Report { seen, done, held, pending, affected, unhealed } = report;
         if self.output.json {
-            outln!("{}", device::add_to(json!(ProtectReport::new(vault, report, seconds)), compute));
-            return;
+            return print_json(&device::add_to(ProtectReport::new(vault, report, seconds), compute));
         }
         let output = &self.output;
         print_counts(output, &seen.changes);

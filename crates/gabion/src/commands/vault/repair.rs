@@ -4,6 +4,7 @@ use super::scrub::print_damage;
 use super::{Effort, OutputArgs, Which, files, ranges};
 use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
+use crate::output::print_json;
 use gabion::compute::Compute;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
@@ -12,7 +13,6 @@ use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::State;
 use gabion_vault::repair::{Options, Plan, Repaired, plan, repair};
 use gabion_vault::vault::Vault;
-use serde_json::json;
 use std::io::{IsTerminal, stdin};
 
 const EXAMPLES: &str = "\
@@ -175,11 +175,8 @@ impl Args {
         compute: &Compute,
     ) {
         if self.output.json {
-            outln!(
-                "{}",
-                device::add_to(json!(RepairReport::new(plan, repaired, failed, self.dry_run, went)), compute)
-            );
-            return;
+            let report = RepairReport::new(plan, repaired, failed, self.dry_run, went);
+            return print_json(&device::add_to(report, compute));
         }
         for done in repaired {
             let blocks =

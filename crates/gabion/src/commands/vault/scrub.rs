@@ -3,6 +3,7 @@
 use super::{Effort, FIRST, OutputArgs, Which, bytes, files, ranges};
 use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
+use crate::output::print_json;
 use gabion::compute::Compute;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
@@ -14,7 +15,6 @@ use gabion_vault::policy::Duration;
 use gabion_vault::scrub::{Options, Report, Selection, scrub};
 use gabion_vault::vault::Vault;
 use gabion_vault::world::Stopwatch;
-use serde_json::json;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -109,8 +109,7 @@ impl Args {
 
     fn print(&self, report: &Report, compute: &Compute, seconds: f64, recorded: bool) {
         if self.output.json {
-            outln!("{}", device::add_to(json!(ScrubReport::new(report, seconds, recorded)), compute));
-            return;
+            return print_json(&device::add_to(ScrubReport::new(report, seconds, recorded), compute));
         }
         let rate = bytes((report.bytes as f64 / seconds.max(1e-9)) as u64);
         self.output.print_line(format!(

@@ -5,17 +5,16 @@ use super::protect::WRITE_ONCE_ADVICE;
 use super::{Effort, FIRST, OutputArgs, Which, ago, bytes, count, files, ranges};
 use crate::commands::daemon::print_source;
 use crate::commands::served;
-use gabion::daemon::overdue;
+use crate::output::print_json;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
-use gabion::report::{self, ProblemReport};
+use gabion::report::status::StatusReport;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::State;
 use gabion_vault::status::{Affected, Status, status};
 use gabion_vault::storage::TargetState;
 use gabion_vault::vault::Vault;
 use gabion_vault::world::moment;
-use serde_json::{Value, json};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,9 +55,7 @@ impl Args {
             client.ask(&Request::Status { source: Some(note.source) }, &mut |_| {}).ok()
         });
         if self.output.json {
-            let mut object = as_json(&vault, &status);
-            object["daemon"] = daemon.unwrap_or_default();
-            outln!("{object}");
+            print_json(&StatusReport::new(&vault, &status, daemon.as_ref()));
         } else {
             self.print(&vault, &status);
             if let Some(daemon) = &daemon {
@@ -253,47 +250,4 @@ pub(in crate::commands) fn overdue_scrubs(number: u64, oldest: &str, verified: &
     format!(
         "WARNING: the scrub of {files} is overdue by the policy, the oldest {oldest}, verified {verified}: `gabion scrub --due`"
     )
-}
-
-fn as_json(vault: &Vault, status: &Status) -> Value {
-    let matrix: Vec<Value> = status
-        .matrix
-        .iter()
-        .map(|((configured, actual), (files, bytes))| {
-            json!({ "configured": configured, "actual": actual, "files": files, "bytes": bytes })
-        })
-        .collect();
-    let named = |state: State| -> Vec<Value> {
-        let of = status.affected.iter().filter(|it| it.state == state);
-        of.map(|it| {
-            let problems: Vec<ProblemReport> = it.problems.iter().map(ProblemReport::new).collect();
-            json!({ "path": DisplayPath::bytes(&it.path).to_string(), "problems": problems })
-        })
-        .collect()
-    };
-    let targets: Vec<Value> = status
-        .targets
-        .iter()
-        .map(|it| {
-            json!({ "name": DisplayPath::bytes(&it.name).to_string(), "domain": it.domain, "state": it.state,
-                    "free": it.space.map(|it| it.0), "total": it.space.map(|it| it.1) })
-        })
-        .collect();
-    json!({
-        "command": "status", "root": DisplayPath::path(&vault.root).to_string(), "storage": vault.storage.kind(),
-        "matrix": matrix, "pending": { "files": status.pending.0, "bytes": status.pending.1, "queued": status.queued,
-        "oldest": status.oldest }, "changes": status.changes().map(report::changes),
-        "degraded": named(State::Degraded), "damaged": named(State::Damaged), "lost": named(State::Lost),
-        "last_protect": status.last_protect, "last_scrub": status.last_scrub,
-        "never_scrubbed": status.never_scrubbed, "scrub_overdue": overdue::as_json(&status.overdue),
-        "data_bytes": status.data_bytes,
-        "redundancy_bytes": status.redundancy_bytes, "targets": targets, "degraded_reads": status.degraded_reads,
-        "write_once_changed": status.write_once().iter().map(|it| DisplayPath::bytes(it).to_string()).collect::<Vec<_>>(),
-        "changed_in_growth": status.changed_in_growth.iter().map(|(path, ranges)| {
-            json!({ "path": DisplayPath::bytes(path).to_string(), "ranges": ranges })
-        }).collect::<Vec<_>>(),
-        "filesystem_wide": status.filesystem_wide, "replaced": status.replaced,
-        "displaced": status.displaced.map(|(files, bytes)| json!({ "files": files, "bytes": bytes })), "survives": status.promises(vault),
-        "mirrors": status.mirrors,
-    })
 }

@@ -1,10 +1,11 @@
 //! `gabion whatif`.
 
 use super::{Effort, FIRST, OutputArgs, Which, bytes, files};
+use crate::output::print_json;
 use gabion::exit::Outcome;
+use gabion::report::WhatIfReport;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::whatif::what_if;
-use serde_json::json;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,25 +52,15 @@ impl Args {
         let names = if self.files || self.output.json { usize::MAX } else { FIRST };
         let answer =
             self.output.run(&Effort::ALL, |context| what_if(&vault, &inside, &targets, names, context))??;
-        let classes = [
-            ("unaffected", answer.unaffected),
-            ("exposed", answer.exposed),
-            ("degraded", answer.degraded),
-            ("lost", answer.lost),
-        ];
         if self.output.json {
-            let amounts: serde_json::Map<_, _> = classes
-                .iter()
-                .map(|(word, (files, bytes))| ((*word).to_owned(), json!({ "files": files, "bytes": bytes })))
-                .collect();
-            let names: Vec<String> =
-                answer.names.iter().map(|name| DisplayPath::bytes(name).to_string()).collect();
-            outln!(
-                "{}",
-                json!({ "command": "whatif", "lose": self.lose, "result": amounts, "lost_files": names,
-                        "unknown": answer.unknown, "namespace_lost": answer.namespace_lost })
-            );
+            print_json(&WhatIfReport::new(&self.lose, &answer));
         } else {
+            let classes = [
+                ("unaffected", answer.unaffected),
+                ("exposed", answer.exposed),
+                ("degraded", answer.degraded),
+                ("lost", answer.lost),
+            ];
             let words =
                 ["lose nothing", "keep their data, lose redundancy", "can be reconstructed", "are lost"];
             for ((word, (number, size)), meaning) in classes.iter().zip(words) {

@@ -3,13 +3,13 @@
 use super::scrub::print_damage;
 use super::{Effort, OutputArgs, Which, bytes, files};
 use crate::commands::device::{self, DeviceArgs};
+use crate::output::print_json;
 use gabion::exit::Outcome;
 use gabion::report::WorkReport;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::protect::work;
 use gabion_vault::run::Progress;
 use gabion_vault::worker::Done;
-use serde_json::json;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -46,7 +46,7 @@ impl Args {
         let left = vault.changelog.pending()?;
         let waiting = left.entries().saturating_sub(left.claimed);
         if self.output.json {
-            outln!("{}", device::add_to(json!(WorkReport::new(&done, left.claimed, waiting)), &compute));
+            print_json(&device::add_to(WorkReport::new(&done, left.claimed, waiting), &compute));
         } else {
             let (encoded, size) = (files(done.encoded), bytes(done.encoded_bytes));
             self.output.print_line(format!(

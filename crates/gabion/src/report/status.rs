@@ -1,0 +1,156 @@
+//! Report of `gabion status`.
+
+use super::{
+    ClassReport, FileAmount, OverdueReport, ProblemReport, changes, path_text, path_texts, system_path_text,
+};
+use gabion_vault::catalogue::State;
+use gabion_vault::degraded::Record;
+use gabion_vault::promises::VaultPromise;
+use gabion_vault::replaced::Run;
+use gabion_vault::status::{Affected, Status};
+use gabion_vault::storage::pool::Mirrors;
+use gabion_vault::storage::{Target, TargetState};
+use gabion_vault::vault::Vault;
+use gabion_vault::world::Nanos;
+use serde::Serialize;
+use serde_json::Value;
+
+/// `gabion status`.
+#[derive(Debug, Serialize)]
+#[serde(tag = "command", rename = "status")]
+pub struct StatusReport<'a> {
+    root: String,
+    storage: &'static str,
+    matrix: Vec<MatrixCell>,
+    pending: PendingReport,
+    changes: Option<ClassReport>,
+    degraded: Vec<AffectedFile>,
+    damaged: Vec<AffectedFile>,
+    lost: Vec<AffectedFile>,
+    last_protect: Option<Nanos>,
+    last_scrub: Option<Nanos>,
+    never_scrubbed: u64,
+    scrub_overdue: OverdueReport,
+    data_bytes: u64,
+    redundancy_bytes: u64,
+    targets: Vec<TargetReport>,
+    mirrors: Option<&'a Mirrors>,
+    survives: Vec<VaultPromise>,
+    degraded_reads: Option<&'a Record>,
+    write_once_changed: Vec<String>,
+    changed_in_growth: Vec<GrownFile>,
+    replaced: Option<&'a [Run]>,
+    displaced: Option<FileAmount>,
+    filesystem_wide: Option<&'a str>,
+    daemon: Option<&'a Value>,
+}
+
+/// Files with a configured and an actual number of redundancy blocks per stripe.
+#[derive(Debug, Serialize)]
+struct MatrixCell {
+    configured: u32,
+    actual: u32,
+    files: u64,
+    bytes: u64,
+}
+
+/// Changes that are not protected yet.
+#[derive(Debug, Serialize)]
+struct PendingReport {
+    files: u64,
+    bytes: u64,
+    queued: u64,
+    oldest: Option<Nanos>,
+}
+
+/// A file that is degraded, damaged or lost.
+#[derive(Debug, Serialize)]
+struct AffectedFile {
+    path: String,
+    problems: Vec<ProblemReport>,
+}
+
+/// A target.
+#[derive(Debug, Serialize)]
+struct TargetReport {
+    name: String,
+    domain: String,
+    state: TargetState,
+    free: Option<u64>,
+    total: Option<u64>,
+}
+
+/// A file that grew and also changed in older blocks.
+#[derive(Debug, Serialize)]
+struct GrownFile {
+    path: String,
+    /// Number of ranges.
+    ranges: u64,
+}
+
+impl<'a> StatusReport<'a> {
+    /// Of a status, and of what the daemon says about the vault.
+    pub fn new(vault: &Vault, status: &'a Status, daemon: Option<&'a Value>) -> StatusReport<'a> {
+        let cell = |(&(configured, actual), &(files, bytes)): (&(u32, u32), &(u64, u64))| MatrixCell {
+            configured,
+            actual,
+            files,
+            bytes,
+        };
+        let affected = |state: State| {
+            let of_state = status.affected.iter().filter(|it| it.state == state);
+            of_state.map(AffectedFile::new).collect()
+        };
+        let grown = |(path, ranges): &(Vec<u8>, u64)| GrownFile { path: path_text(path), ranges: *ranges };
+        StatusReport {
+            root: system_path_text(&vault.root),
+            storage: vault.storage.kind(),
+            matrix: status.matrix.iter().map(cell).collect(),
+            pending: PendingReport {
+                files: status.pending.0,
+                bytes: status.pending.1,
+                queued: status.queued,
+                oldest: status.oldest,
+            },
+            changes: status.changes().map(changes),
+            degraded: affected(State::Degraded),
+            damaged: affected(State::Damaged),
+            lost: affected(State::Lost),
+            last_protect: status.last_protect,
+            last_scrub: status.last_scrub,
+            never_scrubbed: status.never_scrubbed,
+            scrub_overdue: OverdueReport::new(&status.overdue),
+            data_bytes: status.data_bytes,
+            redundancy_bytes: status.redundancy_bytes,
+            targets: status.targets.iter().map(TargetReport::new).collect(),
+            mirrors: status.mirrors.as_ref(),
+            survives: status.promises(vault),
+            degraded_reads: status.degraded_reads.as_ref(),
+            write_once_changed: path_texts(status.write_once()),
+            changed_in_growth: status.changed_in_growth.iter().map(grown).collect(),
+            replaced: status.replaced.as_deref(),
+            displaced: status.displaced.map(FileAmount::new),
+            filesystem_wide: status.filesystem_wide.as_deref(),
+            daemon,
+        }
+    }
+}
+
+impl AffectedFile {
+    fn new(affected: &Affected) -> AffectedFile {
+        let problems = affected.problems.iter().map(ProblemReport::new).collect();
+        AffectedFile { path: path_text(&affected.path), problems }
+    }
+}
+
+impl TargetReport {
+    fn new(target: &Target) -> TargetReport {
+        TargetReport {
+            name: path_text(&target.name),
+            domain: target.domain.clone(),
+            state: target.state,
+            free: target.space.map(|it| it.0),
+            total: target.space.map(|it| it.1),
+        }
+    }
+}
