@@ -1,4 +1,7 @@
 //! Parser of quantities: 4TB, 12h, 2.12%, 1e-9/year.
+//!
+//! Not the parser of policies, whose sizes and times are whole numbers of bytes and seconds: data sheets of disks give
+//! fractions, exponents, decimal units and years, and a forecast computes with them exactly.
 
 use crate::exact::{NumberError, Rational, decimal, fraction, whole};
 use crate::promise::HOURS_PER_YEAR;

@@ -1,4 +1,5 @@
-//! Byte sizes of options, above 0. They are parsed and printed as those of policies ([`policy::Size`]).
+//! Byte sizes of options, above 0. They are parsed and printed as those of policies ([`policy::Size`]): options,
+//! policies and the daemon's configuration have the same words for sizes, rates and times.
 
 use gabion_vault::policy;
 use std::fmt;
@@ -10,7 +11,7 @@ pub struct Size(pub usize);
 
 /// Text that is not a size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not a size above 0: write for example 4096, 64KiB or 10MiB")]
+#[error("{0:?} is not a size above 0: write 65536, 64KiB, 1GiB")]
 pub struct BadSize(String);
 
 impl FromStr for Size {
@@ -53,9 +54,11 @@ mod tests {
             "-1",
             "+4",
             "4kb",
+            "64K",
             "1.5MiB",
+            "1é",
             "99999999999999999999",
-            "18446744073709551615GiB",
+            "18446744073709551615KiB",
         ] {
             assert!(text.parse::<Size>().is_err(), "{text}");
         }

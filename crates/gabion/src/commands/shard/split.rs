@@ -1,10 +1,11 @@
 //! `gabion shard split`.
 
-use super::terminal::{RunArgs, size};
+use super::terminal::RunArgs;
 use crate::commands::device;
 use crate::output::print_json;
 use gabion::exit::Outcome;
 use gabion::report::shard::{SplitPlanReport, SplitReport};
+use gabion::size::Size;
 use gabion_engine::Code;
 use gabion_platform::display_path::DisplayPath;
 use gabion_shard::split::{Options, Plan};
@@ -40,8 +41,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Bytes of a block, such as 64KiB or 1MiB
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "256KiB")]
-    block: u64,
+    #[arg(long, value_name = "SIZE", default_value = "256KiB")]
+    block: Size,
     /// The name that shards carry, instead of the file's own
     #[arg(long)]
     name: Option<OsString>,
@@ -58,6 +59,7 @@ pub(super) struct Args {
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let Args { file, code, out, block, name, force, dry_run, run_args } = self;
+        let block = block.0 as u64;
         let source = (file.as_os_str().as_bytes() != b"-").then_some(file);
         let options = Options { source, code, out, block, name: name.map(OsString::into_vec), force };
         let device = run_args.device()?;
@@ -95,11 +97,11 @@ impl Args {
 
 #[cfg(test)]
 mod tests {
-    use super::size;
+    use super::Size;
     use gabion_shard::split::DEFAULT_BLOCK;
 
     #[test]
     fn the_help_names_the_default() {
-        assert_eq!(size("256KiB"), Ok(DEFAULT_BLOCK));
+        assert_eq!("256KiB".parse(), Ok(Size(DEFAULT_BLOCK as usize)));
     }
 }

@@ -1,4 +1,4 @@
-//! Options, progress bar, signals and sizes of the shard commands.
+//! Options, progress bar and signals of the shard commands.
 
 use crate::commands::device::{self, DeviceArgs};
 use gabion::compute::Compute;
@@ -103,41 +103,5 @@ fn new_bar(name: &'static str, total: Option<u64>) -> ProgressBar {
 pub(super) fn warn(notes: &[Note]) {
     for Note { path, text } in notes {
         errln!("gabion: warning: {}: {text}", DisplayPath::path(path));
-    }
-}
-
-/// A size: plain bytes or with KiB, MiB, GiB (K, M, G mean the same).
-pub(super) fn size(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "" | "B" => 0,
-        "K" | "KiB" => 10,
-        "M" | "MiB" => 20,
-        "G" | "GiB" => 30,
-        other => return Err(format!("no unit {other}: use KiB, MiB, GiB or plain bytes")),
-    };
-    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let number: Option<u64> = plain.then(|| digits.parse().ok()).flatten();
-    match number.and_then(|number| number.checked_mul(1 << unit)) {
-        Some(0) => Err("a size of zero".to_owned()),
-        Some(bytes) => Ok(bytes),
-        None => Err(format!("{text} is no size: use 65536, 64KiB, 1MiB")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::size;
-
-    #[test]
-    fn sizes_are_read() {
-        assert_eq!(size("64KiB"), Ok(65536));
-        assert_eq!(size("1MiB"), Ok(1 << 20));
-        assert_eq!(size("100"), Ok(100));
-        for text in
-            ["", "0", "KiB", "-1", "1.5MiB", "1kb", "99999999999999999999", "18446744073709551615KiB", "1é"]
-        {
-            assert!(size(text).is_err(), "{text}");
-        }
     }
 }
