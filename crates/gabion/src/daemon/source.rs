@@ -9,6 +9,7 @@ use crate::report::daemon::{FileCounts, LastJob, LiveSummary, ScrubSchedule, Sou
 use crate::report::{OverdueReport, system_path_text};
 use gabion_device::Options;
 use gabion_platform::sync;
+use gabion_vault::catalogue::Catalogue;
 use gabion_vault::guard::{self, Digest};
 use gabion_vault::monitor;
 use gabion_vault::protect::{self, Approval};
@@ -45,6 +46,8 @@ pub(super) struct Source {
     compute: Mutex<Option<Compute>>,
     stop: AtomicBool,
     state: Mutex<State>,
+    /// Open while it runs.
+    catalogue: Mutex<Option<Catalogue>>,
     wake: Condvar,
     /// Start of the current turn of its thread; `None` while it starts or stops, which may take long.
     turn_started: Mutex<Option<Stopwatch>>,
@@ -114,8 +117,8 @@ impl Source {
             targets: None,
         };
         let (stop, state, wake) = (AtomicBool::new(false), Mutex::new(state), Condvar::new());
-        let (compute, turn_started) = (Mutex::default(), Mutex::default());
-        Source { config, context, clock, compute, stop, state, wake, turn_started }
+        let (compute, catalogue, turn_started) = Default::default();
+        Source { config, context, clock, compute, stop, state, catalogue, wake, turn_started }
     }
 
     /// The device of its configuration, opened by the first call. The choice of `auto` is an event.
@@ -161,6 +164,20 @@ impl Source {
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         sync::lock(&self.state)
+    }
+
+    pub(super) fn catalogue(&self) -> MutexGuard<'_, Option<Catalogue>> {
+        sync::lock(&self.catalogue)
+    }
+
+    /// Counts files by state.
+    pub(super) fn count(&self) {
+        let catalogue = self.catalogue();
+        if let Some(catalogue) = &*catalogue
+            && let (Ok(all), Ok(affected)) = (catalogue.count(), catalogue.affected())
+        {
+            self.state().files = Some((all, affected));
+        }
     }
 
     pub(super) fn message(&self, text: &str) {
@@ -327,8 +344,9 @@ impl Source {
         state.phase == Phase::Running && state.live.as_ref().and_then(trouble).is_none()
     }
 
-    /// Status, as in `daemon status`.
+    /// Status, as in `daemon status`. Files are counted anew: another process may just have found damage.
     pub(super) fn status(&self) -> SourceStatus {
+        self.count();
         let state = self.state();
         let now = self.clock.now();
         let trouble = state.live.as_ref().and_then(trouble);

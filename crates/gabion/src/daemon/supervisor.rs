@@ -94,7 +94,6 @@ pub(super) fn run(source: &Arc<Source>) {
     let mut supervisor = Supervisor {
         source: Arc::clone(source),
         running: None,
-        catalogue: None,
         backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE),
         scrub_backoff: Backoff::new(SCRUB_PAUSE, LONGEST_SCRUB_PAUSE),
         began: Stopwatch::start(),
@@ -117,7 +116,6 @@ pub(super) fn run(source: &Arc<Source>) {
 struct Supervisor {
     source: Arc<Source>,
     running: Option<Running>,
-    catalogue: Option<Catalogue>,
     backoff: Backoff,
     scrub_backoff: Backoff,
     /// Start of the current run.
@@ -161,7 +159,8 @@ impl Supervisor {
                     self.source.warning(&format!("other commands will not find this daemon: {error}"));
                 }
                 let catalogue = Catalogue::open(&location.repository.join("catalogue.sqlite"));
-                self.catalogue = catalogue.map_err(|error| self.source.warning(&error.to_string())).ok();
+                *self.source.catalogue() =
+                    catalogue.map_err(|error| self.source.warning(&error.to_string())).ok();
                 self.source.state().location = Some(location);
                 self.running = Some(running);
                 (self.began, self.counted, self.looked) = (Stopwatch::start(), None, None);
@@ -255,7 +254,7 @@ impl Supervisor {
                 Ok(_) => {}
             }
         }
-        self.catalogue = None;
+        *self.source.catalogue() = None;
         {
             let mut state = self.source.state();
             (state.live, state.files, state.overdue) = (None, None, None);
@@ -280,7 +279,8 @@ impl Supervisor {
         }
         self.overdue.turn(&self.source, running.location());
         if self.counted.is_none_or(|since| since.elapsed() >= COUNT) {
-            self.count();
+            self.counted = Some(Stopwatch::start());
+            self.source.count();
         }
         self.look(now);
         let next_scrub = self.next_scrub(now);
@@ -293,15 +293,6 @@ impl Supervisor {
         }
         if let Some(job) = self.choose(now, next_scrub) {
             self.begin_job(job);
-        }
-    }
-
-    /// Counts files by state.
-    fn count(&mut self) {
-        self.counted = Some(Stopwatch::start());
-        let Some(catalogue) = &self.catalogue else { return };
-        if let (Ok(all), Ok(affected)) = (catalogue.count(), catalogue.affected()) {
-            self.source.state().files = Some((all, affected));
         }
     }
 
@@ -340,7 +331,7 @@ impl Supervisor {
         let known = self.source.state().scrub;
         let last = match known {
             Some(times) => times.last,
-            None => self.catalogue.as_ref()?.note(SCRUBBED).ok()?.and_then(|note| note.parse().ok()),
+            None => self.source.catalogue().as_ref()?.note(SCRUBBED).ok()?.and_then(|note| note.parse().ok()),
         };
         let next = scrub.rhythm.next(last, now);
         self.source.state().scrub = Some(ScrubTimes { last, next });
@@ -455,7 +446,7 @@ impl Supervisor {
 
     fn note_scrub(&mut self, began: Nanos) {
         if let Some(Err(error)) =
-            self.catalogue.as_ref().map(|catalogue| catalogue.set_note(SCRUBBED, Some(&began.to_string())))
+            self.source.catalogue().as_ref().map(|it| it.set_note(SCRUBBED, Some(&began.to_string())))
         {
             self.source.warning(&error.to_string());
         }
@@ -511,6 +502,7 @@ impl Supervisor {
             }
             note::remove(&repository);
         }
+        *self.source.catalogue() = None;
         self.source.message("stopped");
         self.source.enter(Phase::Stopped);
     }

@@ -11,6 +11,7 @@ use gabion::exit::Outcome;
 use gabion::report::RepairReport;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::State;
+use gabion_vault::damage::DamageReport;
 use gabion_vault::repair::{Options, Plan, Repaired, plan, repair};
 use gabion_vault::vault::Vault;
 use std::io::{IsTerminal, stdin};
@@ -27,7 +28,7 @@ from good blocks, verified against its signature, and written in place. Files wh
 changed since they were protected are listed and skipped; --revert-changes restores those too. Replaced content \
 is kept in the repository under replaced/, by default for 30 days (`gabion status` counts it). Data that \
 cannot be reconstructed is reported and not changed.
-Exit codes: 0 nothing to do or all repaired, 1 not all repaired, 2 error, 3 data lost.";
+Exit codes: 0 nothing to do or all repaired, 1 not all repaired or some skipped, 2 error, 3 data lost.";
 
 /// Arguments of `gabion repair`.
 #[derive(clap::Args)]
@@ -105,14 +106,16 @@ impl Args {
             }
         }
         self.print_done(&plan, &repaired, &failed, go, &compute);
-        let lost = repaired.iter().any(|it| it.state == State::Lost)
-            || (!go && plan.files.iter().any(|it| it.state == State::Lost));
-        Ok(match () {
-            () if lost => Outcome::Unrecoverable,
-            () if !failed.is_empty() => Outcome::Failed,
-            () if !go && !plan.files.is_empty() => Outcome::Found,
-            () if repaired.iter().any(|it| it.state != State::Protected) => Outcome::Found,
-            () => Outcome::Fine,
+        // A file that is not repaired is as it was found.
+        let now = |it: &DamageReport| {
+            repaired.iter().find(|done| done.path == it.path).map_or(it.state, |done| done.state)
+        };
+        let worst = plan.files.iter().map(now).max().unwrap_or(State::Protected);
+        Ok(match worst {
+            State::Lost => Outcome::Unrecoverable,
+            _ if !failed.is_empty() => Outcome::Failed,
+            State::Protected if plan.kept.is_empty() => Outcome::Fine,
+            _ => Outcome::Found,
         })
     }
 

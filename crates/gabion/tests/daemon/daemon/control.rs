@@ -54,6 +54,25 @@ fn pause_resume_flush_and_stop() {
     assert!(nobody.contains("no daemon answers") && nobody.contains("gabion daemon run"), "{nobody}");
 }
 
+/// The daemon does not scrub here, and counts files only now and then.
+#[test]
+fn damage_that_another_process_found_is_in_the_status_at_once() {
+    let mut fixture = Fixture::new();
+    // What is written below is not examined by the watch for an hour.
+    fixture.write("policy.toml", b"[default]\ncode = \"4+2\"\nquiet = \"1h\"\n");
+    let photos = fixture.watched("photos", "");
+    fixture.configure(&photos);
+    fixture.start();
+    fixture.expect(0, &["daemon", "protect", "photos"]);
+    fixture.expect(0, &["daemon", "status"]);
+    rot(&fixture.path("photos/a"), 5000);
+    fixture.expect(1, &["scrub", "photos"]);
+    let status = fixture.expect(1, &["daemon", "status"]);
+    assert!(status.contains("1 damaged"), "{status}");
+    fixture.expect(1, &["status", "photos", "--no-scan"]);
+    fixture.stop(Signal::TERM);
+}
+
 #[test]
 fn commands_on_a_vault_of_the_daemon_are_sent_to_it() {
     let mut fixture = Fixture::new();
