@@ -17,6 +17,7 @@ use gabion_vault::damage::DamageReport;
 use gabion_vault::guard::Held;
 use gabion_vault::repair::Repaired;
 use serde::Serialize;
+use std::fmt::Display;
 use std::ops::Range;
 
 /// Escaped text of a path.
@@ -38,8 +39,8 @@ pub struct FileFailure {
 
 impl FileFailure {
     /// Of a path and the text of its error.
-    pub fn new((path, why): &(Vec<u8>, String)) -> FileFailure {
-        FileFailure { path: path_text(path), why: why.clone() }
+    pub fn new<W: Display>((path, why): &(Vec<u8>, W)) -> FileFailure {
+        FileFailure { path: path_text(path), why: why.to_string() }
     }
 }
 

@@ -51,6 +51,7 @@ use crate::displaced::PresentFile;
 use crate::encode::{EncodeError, Encoded};
 use crate::policy::{Policy, Treatment};
 use crate::redundancy::InconclusivePart;
+use crate::retry::{Failure, Retry, Retryable};
 use crate::run::RunContext;
 use crate::storage::Storage;
 use crate::vault::Vault;
@@ -66,6 +67,12 @@ const POLL: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Default delay before a failed file is tried again.
 pub const RETRY: Nanos = SECOND;
+
+/// Factor of the delay for a file that fails until somebody changes something.
+const LONG_RETRY: Nanos = 10;
+
+/// Immediate attempts for a file that changes while it is read.
+const TRIES: u32 = 3;
 
 /// Maximum number of failures that are listed. All are counted.
 const MAX_LISTED: usize = 10_000;
@@ -90,6 +97,17 @@ pub enum WorkError {
     /// Redundancy of a file that is gone must not be removed. The rest goes on.
     #[error("{0}: it is not removed")]
     Left(InconclusivePart),
+}
+
+impl Retryable for WorkError {
+    fn retry(&self) -> Retry {
+        match self {
+            WorkError::Changelog(error) if !error.is_transient() => Retry::AfterChange,
+            WorkError::Changelog(_) | WorkError::Catalogue(_) => Retry::Later,
+            WorkError::Repository { source, .. } => source.retry(),
+            WorkError::Left(part) => part.retry(),
+        }
+    }
 }
 
 /// The parts of a vault that a worker uses.
@@ -310,9 +328,16 @@ impl Worker<'_> {
 
     /// Releases a claim with an error. Also for claims that were taken over: until the release no other worker touches
     /// the files of this one.
-    fn fail(&self, claim: &Claim, why: &str, again: bool, done: &mut Done) -> Result<(), WorkError> {
+    fn fail(&self, claim: &Claim, why: Failure, done: &mut Done) -> Result<(), WorkError> {
         let now = self.vault.clock.now();
-        let retry_at = if again { now } else { now.saturating_add(self.options.retry) };
+        let again = why.retry() == Retry::Now && claim.entry.attempts < TRIES;
+        let pause = match why.retry() {
+            _ if again => 0,
+            Retry::Now | Retry::Later => self.options.retry,
+            // A change is an event, which makes the entry due again; this is for changes without one.
+            Retry::AfterChange | Retry::Never => self.options.retry.saturating_mul(LONG_RETRY),
+        };
+        let retry_at = now.saturating_add(pause);
         let released = self.vault.changelog.release(claim, retry_at, now);
         // If the file was renamed or deleted meanwhile, a later entry covers it and this is no failure.
         let overtaken = is_overtaken(&released);
@@ -320,7 +345,7 @@ impl Worker<'_> {
         if !again && !overtaken {
             done.failures += 1;
             if done.failed.len() < MAX_LISTED {
-                done.failed.push((claim.entry.path.clone(), why.to_owned()));
+                done.failed.push((claim.entry.path.clone(), why));
             }
         }
         Ok(())

@@ -5,6 +5,7 @@ use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::{Class, Counts, State};
 use gabion_vault::protect;
 use gabion_vault::repair::{Plan, Repaired};
+use gabion_vault::retry::Failure;
 use gabion_vault::scrub;
 use gabion_vault::vault::Vault;
 use gabion_vault::worker::Done;
@@ -194,7 +195,7 @@ impl RepairReport {
     pub fn new(
         plan: &Plan,
         repaired: &[Repaired],
-        failed: &[(Vec<u8>, String)],
+        failed: &[(Vec<u8>, Failure)],
         dry_run: bool,
         carried_out: bool,
     ) -> RepairReport {

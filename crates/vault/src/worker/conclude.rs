@@ -4,10 +4,8 @@ use super::{Completed, Done, Job, MAX_LISTED, WorkError, Worker, is_overtaken, l
 use crate::changelog::{Claim, Kind};
 use crate::encode::{EncodeError, Encoded, sync_names};
 use crate::redundancy::fence::is_superseded;
+use crate::retry::{Failure, Retryable};
 use std::sync::PoisonError;
-
-/// Immediate attempts for a file that changes while it is read.
-const TRIES: u32 = 3;
 
 impl Worker<'_> {
     /// Makes encoded redundancy durable, publishes it and completes the claims. Gives back jobs that were not begun;
@@ -62,9 +60,8 @@ impl Worker<'_> {
                 self.retry_missing(claim, done)?;
             }
             Some(Err(error)) if !is_gone => {
-                let again = error.is_transient() && claim.entry.attempts < TRIES;
                 self.undo_move(claim, *moved)?;
-                self.fail(claim, &error.to_string(), again, done)?;
+                self.fail(claim, error.into(), done)?;
             }
             result => {
                 let encoded = result.and_then(Result::ok);
@@ -83,7 +80,7 @@ impl Worker<'_> {
             let mut left = self.former_paths(claim)?;
             return match left.try_for_each(|path| self.remove_redundancy(path, done)) {
                 Err(error @ WorkError::Left(_)) => {
-                    self.fail(claim, &error.to_string(), false, done)?;
+                    self.fail(claim, error.into(), done)?;
                     Ok(false)
                 }
                 removed => removed.map(|()| true),
@@ -97,8 +94,8 @@ impl Worker<'_> {
             // Released rather than failed: newer redundancy is in place, so the file may have changed.
             true => self.release_now(claim)?,
             false => {
-                let why = format!("its redundancy cannot be put in place: {error}");
-                self.fail(claim, &why, false, done)?;
+                let why = format_args!("its redundancy cannot be put in place: {error}");
+                self.fail(claim, Failure::new(why, error.retry()), done)?;
             }
         }
         Ok(false)

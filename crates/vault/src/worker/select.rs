@@ -6,6 +6,7 @@ use crate::changelog::{Claim, Kind};
 use crate::displaced::PresentFile;
 use crate::policy::Treatment;
 use crate::repair_mark::Interrupted;
+use crate::retry::{Failure, Retry};
 use crate::tree::{self, Stat};
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -58,13 +59,13 @@ impl Worker<'_> {
             let stat = match found {
                 Ok(stat) => stat.filter(|stat| stat.kind == tree::Kind::File),
                 Err(error) => {
-                    self.fail(&claim, &error.to_string(), false, done)?;
+                    self.fail(&claim, error.into(), done)?;
                     continue;
                 }
             };
             let is_begun = interrupted.has(path, stat.as_ref());
             if stat.is_some() && is_begun.map_err(|source| self.repository_error(source))? {
-                self.fail(&claim, UNFINISHED, false, done)?;
+                self.fail(&claim, Failure::new(UNFINISHED, Retry::AfterChange), done)?;
                 continue;
             }
             if self.is_write_once_changed(&claim, stat.as_ref(), known.as_ref(), done)? {

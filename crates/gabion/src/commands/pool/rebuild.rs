@@ -284,7 +284,7 @@ fn plan_as_json(plan: &Plan) -> Value {
     json!({ "gone": plan.gone, "retired": plan.retired, "returned": plan.returned, "examined": plan.examined,
             "bytes": plan.bytes(), "files": items(&plan.files), "lost": items(&plan.lost),
             "unreadable": plan.unreadable.iter().map(|(path, why)|
-                json!({ "path": DisplayPath::bytes(path).to_string(), "why": why })).collect::<Vec<_>>() })
+                json!({ "path": DisplayPath::bytes(path).to_string(), "why": why.to_string() })).collect::<Vec<_>>() })
 }
 
 fn as_json(command: &str, report: &RebuildReport, seconds: f64) -> Value {

@@ -11,6 +11,7 @@ use gabion::report::RepairReport;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::State;
 use gabion_vault::repair::{Options, Plan, Repaired, plan, repair};
+use gabion_vault::retry::Failure;
 use gabion_vault::vault::Vault;
 use serde_json::json;
 use std::io::{IsTerminal, stdin};
@@ -100,7 +101,7 @@ impl Args {
             for damage in &plan.files {
                 match self.output.run(&self.effort, |context| repair(&vault, &damage.path, context))? {
                     Ok(done) => repaired.push(done),
-                    Err(error) => failed.push((damage.path.clone(), error.to_string())),
+                    Err(error) => failed.push((damage.path.clone(), error.into())),
                 }
             }
         }
@@ -170,7 +171,7 @@ impl Args {
         &self,
         plan: &Plan,
         repaired: &[Repaired],
-        failed: &[(Vec<u8>, String)],
+        failed: &[(Vec<u8>, Failure)],
         went: bool,
         compute: &Compute,
     ) {
