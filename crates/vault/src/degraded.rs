@@ -10,16 +10,18 @@
 mod of_open;
 mod record;
 
-pub use record::{Record, note, recorded};
+use record::MAX_LISTED;
+pub use record::{Record, Report, note, recorded};
 
 use crate::bit_set::AtomicBitSet;
 use crate::coder::Coders;
 use crate::display_path::DisplayPath;
 use crate::examine::{BlockFault, BlockState, ExamineError, ProtectedFile, StripeBuffer};
 use crate::geometry::Tail;
+use crate::retry::{Failure, Retry, Retryable};
 use crate::storage::{Content, Fault, Storage};
 use crate::tree::Stat;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,7 +57,7 @@ pub enum ReadError {
         /// Lost range.
         range: Range<u64>,
         /// Faults of the blocks of the stripe.
-        why: String,
+        why: Failure,
     },
     /// The redundancy cannot be used.
     #[error(transparent)]
@@ -65,49 +67,24 @@ pub enum ReadError {
     Short(u64),
 }
 
+impl Retryable for ReadError {
+    fn retry(&self) -> Retry {
+        match self {
+            ReadError::Open(error) => error.retry(),
+            ReadError::Unprotected { fault, .. } => fault.retry(),
+            ReadError::Lost { why, .. } => why.retry(),
+            ReadError::Examine(error) => error.retry(),
+            ReadError::Short(_) => Retry::Now,
+        }
+    }
+}
+
 impl From<ReadError> for io::Error {
     fn from(error: ReadError) -> io::Error {
         match error {
             ReadError::Open(error) => error,
             error => io::Error::other(error),
         }
-    }
-}
-
-/// Counters of a reader.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Report {
-    /// Blocks that were verified.
-    pub verified: u64,
-    /// Blocks that were reconstructed.
-    pub reconstructed: u64,
-    /// Bytes that were reconstructed.
-    pub reconstructed_bytes: u64,
-    /// Bytes that were returned without verification.
-    pub unverified_bytes: u64,
-    /// Number of faulty blocks, by target and fault.
-    pub faults: BTreeMap<String, BTreeMap<BlockFault, u64>>,
-    /// Stripe and column of the first blocks that did not match their signatures.
-    pub wrong: Vec<(u64, usize)>,
-}
-
-/// Maximum number of listed blocks. All are counted.
-const MAX_LISTED: usize = 1000;
-
-impl Report {
-    /// True if blocks were reconstructed.
-    pub fn is_degraded(&self) -> bool {
-        self.reconstructed > 0
-    }
-
-    /// Text with the faults of each target.
-    pub fn causes(&self) -> String {
-        let of = |(target, why): (&String, &BTreeMap<BlockFault, u64>)| {
-            let why: Vec<String> =
-                why.iter().map(|(why, count)| format!("{count} {}", why.words())).collect();
-            format!("{target}: {}", why.join(", "))
-        };
-        self.faults.iter().map(of).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -300,10 +277,7 @@ impl Inner {
     fn load_stripe(&self, stripe: u64) {
         let Mode::Guarded(protected) = &self.mode else { return };
         let slot = self.slot(stripe);
-        let mut stripe_buffer = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if stripe_buffer.states.is_empty() {
-            protected.begin(&mut stripe_buffer, stripe);
-        }
+        let mut stripe_buffer = begun(protected, &slot, stripe);
         let run = protected.cut().run(stripe, 1);
         for column in 0..protected.header.code.k() {
             if self.load(protected, &mut stripe_buffer, column, run.cell(0, column)).is_err() {
@@ -357,10 +331,7 @@ impl Inner {
                     return Ok(false);
                 };
                 let slot = self.slot(stripe);
-                let mut stripe_buffer = slot.lock().unwrap_or_else(PoisonError::into_inner);
-                if stripe_buffer.states.is_empty() {
-                    protected.begin(&mut stripe_buffer, stripe);
-                }
+                let stripe_buffer = begun(protected, &slot, stripe);
                 if stripe_buffer.states[column] != BlockState::Unread
                     || protected.check(&stripe_buffer, column, block)? != BlockState::Verified
                 {
@@ -445,10 +416,7 @@ impl Inner {
             }
         }
         let slot = kept.unwrap_or_else(|| self.slot(stripe));
-        let mut stripe_buffer = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if stripe_buffer.states.is_empty() {
-            protected.begin(&mut stripe_buffer, stripe);
-        }
+        let mut stripe_buffer = begun(protected, &slot, stripe);
         // A complete block is read directly into the caller's buffer.
         let whole = bytes as u64 == run.block && !self.suspicious.load(Ordering::Relaxed);
         if whole && stripe_buffer.states[column] == BlockState::Unread {
@@ -483,7 +451,6 @@ impl Inner {
             return Ok(());
         }
         let had = protected.load(stripe_buffer, &[column])?;
-        let fault = |state: BlockState| if let BlockState::Faulty(why) = state { why } else { None };
         // Faults of blocks that were reconstructed are reported as well.
         let faults = std::mem::take(&mut stripe_buffer.faults);
         let made = stripe_buffer.states.iter().zip(&before);
@@ -515,12 +482,12 @@ impl Inner {
             return Ok(());
         }
         // Unverifiable data is not returned; another version may be on its way.
-        let bad =
-            stripe_buffer.states.iter().enumerate().filter_map(|(at, &state)| Some((at, fault(state)?)));
+        let bad = stripe_buffer.bad().filter_map(|(at, why)| Some((at, why?)));
         let why: Vec<String> = bad
             .map(|(at, why)| format!("{} is {}", DisplayPath::bytes(protected.place_of(at)), why.words()))
             .collect();
-        Err(ReadError::Lost { range: cell, why: why.join(", ") })
+        let retry = BlockFault::retry_of_lost(stripe_buffer.bad().map(|(_, why)| why));
+        Err(ReadError::Lost { range: cell, why: Failure::new(why.join(", "), retry) })
     }
 
     fn note_verified(&self, bit: u64) {
@@ -560,6 +527,19 @@ impl Inner {
     fn counted(&self) -> MutexGuard<'_, Report> {
         self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The stripe of a cache slot, begun.
+fn begun<'a>(
+    protected: &ProtectedFile,
+    slot: &'a Mutex<StripeBuffer>,
+    stripe: u64,
+) -> MutexGuard<'a, StripeBuffer> {
+    let mut stripe_buffer = slot.lock().unwrap_or_else(PoisonError::into_inner);
+    if stripe_buffer.states.is_empty() {
+        protected.begin(&mut stripe_buffer, stripe);
+    }
+    stripe_buffer
 }
 
 /// Copies a whole file to `output`; returns the number of bytes.

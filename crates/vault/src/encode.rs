@@ -8,6 +8,7 @@
 
 mod adopt;
 mod damage_check;
+mod error;
 mod existing;
 mod publish;
 mod row_source;
@@ -19,17 +20,16 @@ mod write_tracker;
 
 use crate::coder::{Coder, Coders};
 use crate::damage::DamageReport;
-use crate::display_path::DisplayPath;
-use crate::examine::ExamineError;
 use crate::format::{FileId, Header, Records, Version};
 use crate::geometry::merge;
 use crate::reconstruct::{ReconstructError, reconstruct_ranges};
-use crate::redundancy::{Draft, Part, PartError, PartPath, redo};
-use crate::storage::{Content, Fault, Layout, LayoutError, ParityPlacement, Storage};
+use crate::redundancy::{Draft, Part, PartPath, redo};
+use crate::storage::{Content, Layout, ParityPlacement, Storage};
 use crate::tree::{Generation, Stat};
 use crate::version::{is_doubtful, is_in_doubt, is_same_content};
 use crate::world::{Clock, Nanos, unique_id};
 use adopt::adopt;
+pub use error::EncodeError;
 use existing::open_old;
 pub(crate) use publish::sync_names;
 use rows::Rows;
@@ -52,84 +52,6 @@ pub struct Encoder<'a> {
     pub coders: &'a Coders,
     /// Clock.
     pub clock: &'a Clock,
-}
-
-/// Error that leaves a file without new redundancy. Existing redundancy is unchanged.
-#[derive(Debug, thiserror::Error)]
-pub enum EncodeError {
-    /// The file changed while it was read.
-    #[error("it changed while it was read")]
-    Changed,
-    /// The file does not exist.
-    #[error("it no longer exists")]
-    Gone,
-    /// The file cannot be read.
-    #[error("it cannot be read: {0}")]
-    Read(#[source] Fault),
-    /// The file cannot be divided into blocks for this code.
-    #[error(transparent)]
-    Layout(#[from] LayoutError),
-    /// A redundancy file cannot be written.
-    #[error("its redundancy cannot be written to {}: {source}", DisplayPath::path(.path))]
-    Write {
-        /// Path of the redundancy file.
-        path: std::path::PathBuf,
-        /// Error of the operating system.
-        source: io::Error,
-    },
-    /// Existing redundancy must not be overwritten: it has a newer format, or cannot be read now.
-    #[error("its redundancy {} is not overwritten: {source}", DisplayPath::path(.path))]
-    Redundancy {
-        /// Path of the redundancy file.
-        path: std::path::PathBuf,
-        /// Problem of the redundancy file.
-        source: Box<PartError>,
-    },
-    /// A property of the file does not fit into a header or a code.
-    #[error("{0}")]
-    Engine(#[from] gabion_engine::Error),
-    /// The file differs from its protected content although size and mtime are unchanged. It keeps its redundancy.
-    #[error(
-        "it is corrupt: its content differs from the protected content although size and mtime are unchanged; \
-         repair it first"
-    )]
-    Damaged(Box<Encoded>),
-    /// The file is protected under another name and differs from the content protected there.
-    #[error(
-        "it is corrupt: it is a hard link of {}, whose content differs from the protected content; repair that first",
-        DisplayPath::bytes(.0)
-    )]
-    OtherName(Vec<u8>),
-    /// Existing redundancy cannot be examined.
-    #[error(transparent)]
-    Examine(#[from] ExamineError),
-    /// The run was stopped.
-    #[error("stopped")]
-    Stopped,
-}
-
-impl EncodeError {
-    fn read(error: io::Error) -> EncodeError {
-        match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => EncodeError::Gone,
-            _ => EncodeError::Read(Fault::Io(error)),
-        }
-    }
-
-    fn write(place: &PartPath) -> impl Fn(io::Error) -> EncodeError + '_ {
-        |source| EncodeError::Write { path: place.tree.shown(&place.path), source }
-    }
-
-    /// True if an immediate retry makes sense. The obstacle of a failed write may be redundancy of a deleted file,
-    /// which is about to be removed.
-    pub fn is_transient(&self) -> bool {
-        use io::ErrorKind::{AlreadyExists, NotADirectory};
-        let is_obstacle = |error: &io::Error| matches!(error.kind(), AlreadyExists | NotADirectory);
-        match self {
-            EncodeError::Write { source, .. } => is_obstacle(source),
-            error => matches!(error, EncodeError::Changed | EncodeError::Gone | EncodeError::Stopped),
-        }
-    }
 }
 
 /// Result of encoding one file, with the drafts that are still to be published.

@@ -18,6 +18,7 @@ pub use stripe::{BlockFault, BlockState, StripeBuffer, StripeFault};
 
 use crate::catalogue::{Piece, Problem};
 use crate::redundancy::Part;
+use crate::retry::{Retry, Retryable};
 use crate::runs::{each_run, pieces};
 use std::io;
 use std::ops::Range;
@@ -50,6 +51,19 @@ pub enum ExamineError {
     /// The run was stopped.
     #[error("stopped")]
     Stopped,
+}
+
+impl Retryable for ExamineError {
+    fn retry(&self) -> Retry {
+        match self {
+            ExamineError::Changed | ExamineError::Stopped => Retry::Now,
+            ExamineError::Refused(error) | ExamineError::Read(error) => error.retry(),
+            ExamineError::Unprotected
+            | ExamineError::Unusable(_)
+            | ExamineError::Later(_)
+            | ExamineError::Engine(_) => Retry::AfterChange,
+        }
+    }
 }
 
 /// Result of an examination.

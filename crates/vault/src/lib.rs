@@ -32,6 +32,7 @@ pub mod redundancy;
 pub mod repair;
 pub mod repair_mark;
 pub mod replaced;
+pub mod retry;
 pub mod run;
 pub mod runs;
 pub mod scan;

@@ -20,6 +20,7 @@ use crate::catalogue::{CatalogueError, Entry, State};
 use crate::coder::Coders;
 use crate::damage::{damage_report, remaining_redundancy};
 use crate::examine::{ExamineOptions, ProtectedFile, examine};
+use crate::retry::{Retry, Retryable};
 use crate::run::{Progress, RunContext};
 use crate::storage::TargetState;
 use crate::storage::pool::config::MemberState;
@@ -277,7 +278,7 @@ fn rebuild_files(
 
 /// True if a file was being written, or kept changing.
 fn is_busy(done: &Result<FileResult, FileError>) -> bool {
-    matches!(done, Err(FileError::Pool(error)) if error.kind() == std::io::ErrorKind::ResourceBusy)
+    done.as_ref().is_err_and(|error| error.retry() == Retry::Now)
 }
 
 /// Rebuilds one file, again if it changed meanwhile.

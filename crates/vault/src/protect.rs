@@ -16,7 +16,10 @@ use crate::scan::{ScanError, Scanner, Seen};
 use crate::throttle::Throttle;
 use crate::tree;
 use crate::vault::Vault;
-use crate::worker::{self, Admission, AdmissionContext, Done, GuardVerdict, Scanned, WorkError, Worker};
+use crate::worker::{
+    self, Admission, AdmissionContext, Done, GuardVerdict, Scanned, WorkError, WorkedVault, Worker,
+    WorkerOptions,
+};
 use crate::world::{Nanos, unique_id};
 use crate::write_once;
 use std::collections::BTreeSet;
@@ -265,7 +268,7 @@ pub fn protect(vault: &Vault, context: RunContext<'_>) -> Result<Report, Protect
     // This run records what the scan passed; other processes may record more.
     let verdict = if approved { GuardVerdict::Approved } else { GuardVerdict::Passed };
     let admission = held.is_none().then(|| admission(vault, verdict)).transpose()?;
-    let options = WorkerOptions { approved, hold: held.is_some(), ..WorkerOptions::for_manual_run(&scanned) };
+    let options = WorkerOptions { approved, hold: held.is_some(), ..WorkerOptions::new(&scanned) };
     let done =
         with_worker(vault, context, options, |worker| carry_out(vault, &order, worker, admission.as_ref()))?;
     if held.is_none() {
@@ -300,9 +303,9 @@ pub(crate) fn purge_displaced(vault: &Vault, awaited: Awaited) {
 pub fn work(vault: &Vault, context: RunContext<'_>) -> Result<Done, WorkError> {
     let scanned = Scanned::default();
     let run = |options: WorkerOptions<'_>, admission: Option<&Admission<'_>>| {
-        with_worker(vault, context, options, |worker| worker.drain(Some(&vault.catalogue), admission))
+        with_worker(vault, context, options, |worker| worker.drain(admission))
     };
-    let options = WorkerOptions::for_manual_run(&scanned);
+    let options = WorkerOptions::new(&scanned);
     let done = run(options, Some(&admission(vault, GuardVerdict::Stale)?))?;
     // Known files wait for a scan and an approval; new files are protected now.
     if !done.refused {
@@ -332,22 +335,6 @@ pub(crate) fn order(held: bool) -> Vec<Class> {
     order
 }
 
-/// Options that the caller of a worker decides.
-#[derive(Clone, Copy)]
-pub(crate) struct WorkerOptions<'a> {
-    pub(crate) scanned: &'a Scanned,
-    pub(crate) hold: bool,
-    pub(crate) retry: Nanos,
-    pub(crate) live_events: bool,
-    pub(crate) approved: bool,
-}
-
-impl<'a> WorkerOptions<'a> {
-    fn for_manual_run(scanned: &'a Scanned) -> WorkerOptions<'a> {
-        WorkerOptions { scanned, hold: false, retry: worker::RETRY, live_events: false, approved: false }
-    }
-}
-
 pub(crate) fn with_worker<T, E: From<WorkError>>(
     vault: &Vault,
     context: RunContext<'_>,
@@ -355,9 +342,11 @@ pub(crate) fn with_worker<T, E: From<WorkError>>(
     work: impl FnOnce(&Worker<'_>) -> Result<T, E>,
 ) -> Result<T, E> {
     let throttle = Throttle::new(context.rate.or(vault.policy.rate));
-    let progress = |files: u64, bytes: u64| {
-        throttle.take(bytes);
-        (context.progress)(Progress::Done(files, bytes));
+    let progress = |progress: Progress| {
+        if let Progress::Done(_, bytes) = progress {
+            throttle.take(bytes);
+        }
+        (context.progress)(progress);
     };
     let failed = |source| WorkError::Repository { path: vault.root.clone(), source };
     let id = unique_id().map_err(failed)?;
@@ -365,16 +354,8 @@ pub(crate) fn with_worker<T, E: From<WorkError>>(
         pool.relocate_all_former_redundancy(&vault.coders).map_err(|error| failed(error.into()))?;
     }
     let name = worker::name(u32::from_le_bytes([id[0], id[1], id[2], id[3]]));
-    work(&Worker {
-        threads: context.threads.max(1),
-        hold: options.hold,
-        retry: options.retry,
-        live_events: options.live_events,
-        approved: options.approved,
-        progress: &progress,
-        stopped: context.stopped,
-        ..Worker::new(vault, options.scanned, name)
-    })
+    let run = RunContext { threads: context.threads.max(1), progress: &progress, ..context };
+    work(&Worker { vault: WorkedVault::of(vault), run, options, name })
 }
 
 /// Number of changes that are recorded before they are processed, so that the changelog stays small for any tree.
@@ -402,12 +383,12 @@ fn carry_out(
             recorded += changes.len();
             if recorded >= SLICE {
                 recorded = 0;
-                done = std::mem::take(&mut done).and(worker.drain(Some(&vault.catalogue), admission)?);
+                done = std::mem::take(&mut done).and(worker.drain(admission)?);
             }
             Ok(())
         })?;
     }
-    done = done.and(worker.drain_all(Some(&vault.catalogue), admission)?);
+    done = done.and(worker.drain_all(admission)?);
     if order.contains(&Class::Removed) {
         let now = vault.clock.now();
         let gone =
@@ -415,7 +396,7 @@ fn carry_out(
         let gone: Vec<Change> = gone.collect();
         if !gone.is_empty() {
             vault.changelog.record(&gone)?;
-            done = done.and(worker.drain_all(Some(&vault.catalogue), admission)?);
+            done = done.and(worker.drain_all(admission)?);
         }
     }
     Ok(done)

@@ -2,6 +2,7 @@
 
 use crate::coder::Coders;
 use crate::examine::{ExamineError, ProtectedFile, StripeBuffer};
+use crate::retry::{Failure, Retry, Retryable};
 use crate::storage::Storage;
 use crate::tree::Generation;
 use std::ops::Range;
@@ -15,6 +16,24 @@ pub(crate) enum ReconstructError {
     TooLittle,
     #[error(transparent)]
     Examine(#[from] ExamineError),
+}
+
+impl Retryable for ReconstructError {
+    fn retry(&self) -> Retry {
+        match self {
+            ReconstructError::Outdated => Retry::AfterChange,
+            // Blocks may be missing because their targets are unreachable.
+            ReconstructError::TooLittle => Retry::Later,
+            ReconstructError::Examine(error) => error.retry(),
+        }
+    }
+}
+
+impl ReconstructError {
+    /// The failure of a read or write that this one prevents, with a text in front.
+    pub(crate) fn because(&self, of: &str) -> Failure {
+        Failure::new(format_args!("{of}{self}"), self.retry())
+    }
 }
 
 /// Receives reconstructed bytes.

@@ -14,6 +14,7 @@ use crate::coder::Coders;
 use crate::display_path::DisplayPath;
 use crate::format::header::{END_BYTES, HEADER_UNIT, MAX_COLUMNS};
 use crate::format::{Frame, Header, HeaderError, Records};
+use crate::retry::{Retry, Retryable};
 use crate::tree::{Tree, absent_is_none, stat_of};
 use gabion_engine::Code;
 use gabion_platform::lock::Lockable;
@@ -99,6 +100,15 @@ impl PartError {
     }
 }
 
+impl Retryable for PartError {
+    fn retry(&self) -> Retry {
+        match self {
+            PartError::Io(error) => error.retry(),
+            PartError::Headers { .. } => Retry::AfterChange,
+        }
+    }
+}
+
 /// A redundancy file whose content cannot be determined now.
 #[derive(Debug, thiserror::Error)]
 #[error("its redundancy {}: {source}", DisplayPath::path(.path))]
@@ -107,6 +117,12 @@ pub struct InconclusivePart {
     pub path: std::path::PathBuf,
     /// Error.
     pub source: Box<PartError>,
+}
+
+impl Retryable for InconclusivePart {
+    fn retry(&self) -> Retry {
+        self.source.retry()
+    }
 }
 
 /// What a redundancy file is opened for.

@@ -18,6 +18,7 @@ use crate::metadata::without_privileges;
 use crate::redundancy::redo;
 use crate::repair_mark::{self, Interrupted, Mark, forget_repair};
 use crate::replaced;
+use crate::retry::{Failure, Retry, Retryable};
 use crate::run::{Progress, RunContext};
 use crate::scrub::{is_gone, is_of_another, is_replaced, record_unprotected};
 use crate::storage::Repairable;
@@ -50,7 +51,7 @@ pub struct Plan {
     /// Files that were written since they were protected and are skipped.
     pub kept: Vec<DamageReport>,
     /// Files that could not be examined, with reasons.
-    pub failed: Vec<(Vec<u8>, String)>,
+    pub failed: Vec<(Vec<u8>, Failure)>,
     /// Number of files examined.
     pub examined: u64,
 }
@@ -86,6 +87,16 @@ pub enum RepairError {
     /// The catalogue failed.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
+}
+
+impl Retryable for RepairError {
+    fn retry(&self) -> Retry {
+        match self {
+            RepairError::Examine(error) => error.retry(),
+            RepairError::Io(error) => error.retry(),
+            RepairError::Catalogue(_) => Retry::Later,
+        }
+    }
 }
 
 /// Examines the files at and below `path` and lists what a repair would do.
@@ -159,7 +170,7 @@ pub fn plan(
                 Err(error @ (ExamineError::Unprotected | ExamineError::Unusable(_))) => {
                     plan.files.push(record_unprotected(vault, path, entry, &error)?);
                 }
-                Err(error) => plan.failed.push((path, error.to_string())),
+                Err(error) => plan.failed.push((path, error.into())),
             }
         }
         Ok(())

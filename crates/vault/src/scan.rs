@@ -10,6 +10,7 @@ use crate::changelog::{MAX_PATH, is_within};
 use crate::coder::Coders;
 use crate::format::header::Version;
 use crate::policy::{Policy, Treatment};
+use crate::retry::Failure;
 use crate::storage::Storage;
 use crate::tree::{Generation, Kind, Stat, join, split};
 use crate::version::is_in_doubt;
@@ -33,7 +34,7 @@ pub struct Seen {
     /// Sockets, pipes and devices, which are not protected.
     pub special: u64,
     /// Directories and files that could not be read, with reasons.
-    pub unreadable: Vec<(Vec<u8>, String)>,
+    pub unreadable: Vec<(Vec<u8>, Failure)>,
     /// Number of changes by class; the changes themselves are in the catalogue.
     pub changes: Counts,
     /// Files in the catalogue before the scan.
@@ -156,7 +157,7 @@ impl Scanner<'_> {
                 known.map_or(Ok(()), |known| self.removed(path.to_vec(), &known))
             }
             Err(error) => {
-                walk.unreadable(path, &error);
+                walk.unreadable(path, error);
                 walk.skipped.insert(path.to_vec());
                 Ok(())
             }
@@ -173,7 +174,7 @@ impl Scanner<'_> {
                 // Deleted since its parent was read; its files are reported as deleted.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
-                    walk.unreadable(&path, &error);
+                    walk.unreadable(&path, error);
                     walk.skipped.insert(path);
                 }
             }
@@ -222,7 +223,7 @@ impl Scanner<'_> {
             Ok(stat) => stat,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return removed(),
             Err(error) => {
-                walk.unreadable(&join(directory, name), &error);
+                walk.unreadable(&join(directory, name), error);
                 return Ok(());
             }
         };
@@ -264,7 +265,7 @@ impl Scanner<'_> {
         // The changelog cannot record it. It is reported, and other files are not affected.
         if full.len() > MAX_PATH {
             let why = format!("its path has more than {MAX_PATH} bytes");
-            walk.unreadable(&path(), &io::Error::new(io::ErrorKind::InvalidFilename, why));
+            walk.unreadable(&path(), io::Error::new(io::ErrorKind::InvalidFilename, why));
             return Ok(());
         }
         walk.seen.files += 1;
@@ -369,9 +370,9 @@ impl Walk {
         ends.into_iter().any(|end| self.skipped.contains(&path[..end]))
     }
 
-    fn unreadable(&mut self, path: &[u8], error: &io::Error) {
+    fn unreadable(&mut self, path: &[u8], error: io::Error) {
         if self.seen.unreadable.len() < MAX_LISTED {
-            self.seen.unreadable.push((path.to_vec(), error.to_string()));
+            self.seen.unreadable.push((path.to_vec(), error.into()));
         }
     }
 }

@@ -8,6 +8,7 @@ pub use due::{Overdue, overdue};
 use crate::catalogue::{CatalogueError, Entry, Piece, Problem, State};
 use crate::damage::{DamageReport, damage_report, remaining_redundancy};
 use crate::examine::{self, ExamineError, Findings, ProtectedFile, examine};
+use crate::retry::Failure;
 use crate::run::{Progress, RunContext};
 use crate::throttle::Throttle;
 use crate::tree::Stat;
@@ -60,7 +61,7 @@ pub struct Report {
     /// Files examined before an interruption, skipped now.
     pub resumed: u64,
     /// Files that could not be examined, with reasons.
-    pub failed: Vec<(Vec<u8>, String)>,
+    pub failed: Vec<(Vec<u8>, Failure)>,
     /// True if the scrub was stopped.
     pub stopped: bool,
 }
@@ -259,7 +260,7 @@ fn note_page(
                 report.files += 1;
                 report.damage.push(record_unprotected(vault, path, entry, &error)?);
             }
-            Some(Err(error)) => report.failed.push((path, error.to_string())),
+            Some(Err(error)) => report.failed.push((path, error.into())),
         }
     }
     Ok(())

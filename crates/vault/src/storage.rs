@@ -15,6 +15,7 @@ use crate::format::header::MAX_STRIPE;
 use crate::format::{Binding, FileId, Header, Metadata};
 use crate::geometry::{Geometry, GeometryError, Run};
 use crate::redundancy::{PartPath, REDUNDANCY};
+use crate::retry::{Retry, Retryable};
 use crate::tree::{Generation, Names, Stat, Tree, join};
 use deadline_io::DeadlineIo;
 use gabion_engine::Code;
@@ -70,6 +71,15 @@ pub enum Fault {
     /// An error of the operating system.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+impl Retryable for Fault {
+    fn retry(&self) -> Retry {
+        match self {
+            Fault::Lost(_) | Fault::Timeout(_) => Retry::Later,
+            Fault::Io(error) => error.retry(),
+        }
+    }
 }
 
 /// How a file is cut into stripes, and the target of each data column.
@@ -456,4 +466,15 @@ pub enum LayoutError {
     /// The layout cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+impl Retryable for LayoutError {
+    fn retry(&self) -> Retry {
+        match self {
+            LayoutError::Io(error) => error.retry(),
+            LayoutError::Geometry(_) | LayoutError::Columns { .. } | LayoutError::Stripe { .. } => {
+                Retry::AfterChange
+            }
+        }
+    }
 }

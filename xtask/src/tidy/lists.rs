@@ -129,8 +129,6 @@ pub(super) const WIDE_FILES: &[(&str, usize)] = &[
     ("crates/vault/src/storage/pool.rs", 2),
     ("crates/vault/src/storage/pool/recovery.rs", 3),
     ("crates/vault/src/storage/pool/sequence.rs", 5),
-    ("crates/vault/src/worker/moving.rs", 1),
-    ("crates/vault/src/worker/scope.rs", 2),
     ("docs/ARCHITECTURE.md", 18),
     ("docs/internals/decisions/0001-dependencies.md", 1),
     ("docs/internals/decisions/0005-redundancy-beside-the-file.md", 1),

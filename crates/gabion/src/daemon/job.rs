@@ -359,7 +359,7 @@ fn repair_all(vault: &Vault, options: repair::Options, context: RunContext<'_>) 
                 open |= repaired.state != State::Protected;
                 done.push(repaired);
             }
-            Err(error) => failed.push((damage.path.clone(), error.to_string())),
+            Err(error) => failed.push((damage.path.clone(), error.into())),
         }
     }
     let stopped = (context.stopped)();

@@ -120,13 +120,12 @@ impl Event {
 
     /// Of an event of the monitor.
     pub fn new(notice: &Notice) -> Event {
-        let failures = |list: &[(Vec<u8>, String)]| list.iter().map(FileFailure::new).collect();
         match notice {
             Notice::WatchStarted { source, instead, mounts, unwatched } => Event::WatchStarted {
                 source,
                 instead: instead.clone(),
                 mounts: path_texts(mounts),
-                unwatched: failures(unwatched),
+                unwatched: unwatched.iter().map(FileFailure::new).collect(),
             },
             Notice::FilesystemWide(why) => Event::FilesystemWide { why: why.clone() },
             Notice::Gap(loss) => Event::Gap { why: loss.words().to_owned() },
@@ -135,7 +134,7 @@ impl Event {
                 within: path_texts(&scan.within),
                 files: scan.files,
                 changes: scan.changes,
-                unreadable: failures(&scan.unreadable),
+                unreadable: scan.unreadable.iter().map(FileFailure::new).collect(),
                 write_once_changed: path_texts(&scan.write_once),
                 seconds: scan.seconds,
             },

@@ -8,6 +8,7 @@ use gabion_vault::catalogue_rebuild::Rebuilt;
 use gabion_vault::policy::{Decision, Treatment};
 use gabion_vault::protect;
 use gabion_vault::repair::{Plan, Repaired};
+use gabion_vault::retry::Failure;
 use gabion_vault::scrub;
 use gabion_vault::vault::{Renewed, Vault};
 use gabion_vault::whatif::WhatIf;
@@ -197,7 +198,7 @@ impl RepairReport {
     pub fn new(
         plan: &Plan,
         repaired: &[Repaired],
-        failed: &[(Vec<u8>, String)],
+        failed: &[(Vec<u8>, Failure)],
         dry_run: bool,
         carried_out: bool,
     ) -> RepairReport {

@@ -18,7 +18,7 @@ fn repair_moved(fixture: &Fixture) {
     let _lock = vault.lock("test").unwrap();
     let report = gabion_vault::protect::protect(&vault, QUIET).unwrap();
     for (path, why) in &report.done.failed {
-        assert!(why.contains("is unreachable") && path.ends_with(b" moved"), "{report:?}");
+        assert!(why.to_string().contains("is unreachable") && path.ends_with(b" moved"), "{report:?}");
         let done = repair(&vault, path, QUIET).unwrap();
         assert!(done.state <= State::Degraded, "{done:?}");
     }

@@ -1,12 +1,49 @@
-//! Statistics of degraded reads, stored as a note in the catalogue.
+//! Counters of a reader, and their sum over all degraded reads, which is stored as a note in the catalogue.
 
-use super::Report;
 use crate::catalogue::{Catalogue, CatalogueError};
+use crate::examine::BlockFault;
 use crate::world::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 const NOTE: &str = "degraded reads";
+
+/// Counters of a reader.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Blocks that were verified.
+    pub verified: u64,
+    /// Blocks that were reconstructed.
+    pub reconstructed: u64,
+    /// Bytes that were reconstructed.
+    pub reconstructed_bytes: u64,
+    /// Bytes that were returned without verification.
+    pub unverified_bytes: u64,
+    /// Number of faulty blocks, by target and fault.
+    pub faults: BTreeMap<String, BTreeMap<BlockFault, u64>>,
+    /// Stripe and column of the first blocks that did not match their signatures.
+    pub wrong: Vec<(u64, usize)>,
+}
+
+/// Maximum number of listed blocks. All are counted.
+pub(super) const MAX_LISTED: usize = 1000;
+
+impl Report {
+    /// True if blocks were reconstructed.
+    pub fn is_degraded(&self) -> bool {
+        self.reconstructed > 0
+    }
+
+    /// Text with the faults of each target.
+    pub fn causes(&self) -> String {
+        let of = |(target, why): (&String, &BTreeMap<BlockFault, u64>)| {
+            let why: Vec<String> =
+                why.iter().map(|(why, count)| format!("{count} {}", why.words())).collect();
+            format!("{target}: {}", why.join(", "))
+        };
+        self.faults.iter().map(of).collect::<Vec<_>>().join("; ")
+    }
+}
 
 /// Sum of all degraded reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,6 +3,7 @@
 use super::{ExamineError, ProtectedFile};
 use crate::coder::Coder;
 use crate::format::frame::{Check, Seal};
+use crate::retry::Retry;
 use crate::storage::Fault;
 
 /// Fault of a block.
@@ -26,6 +27,12 @@ impl BlockFault {
             Fault::Timeout(_) => BlockFault::Timeout,
             Fault::Io(_) => BlockFault::Unreadable,
         }
+    }
+
+    /// When it makes sense to try again if the blocks with these faults are too many.
+    pub fn retry_of_lost(faults: impl IntoIterator<Item = Option<BlockFault>>) -> Retry {
+        let may_return = |fault| matches!(fault, Some(BlockFault::Lost | BlockFault::Timeout));
+        if faults.into_iter().any(may_return) { Retry::Later } else { Retry::Never }
     }
 
     /// Text for messages.
@@ -137,6 +144,15 @@ pub struct StripeBuffer {
 }
 
 impl StripeBuffer {
+    /// The blocks that are not correct, by column, with their faults where they are known.
+    pub fn bad(&self) -> impl Iterator<Item = (usize, Option<BlockFault>)> {
+        let bad = self.states.iter().enumerate().filter(|(_, state)| !state.is_correct());
+        bad.map(|(column, state)| match state {
+            BlockState::Faulty(why) => (column, *why),
+            _ => (column, None),
+        })
+    }
+
     /// True if the block of a column is correct.
     pub fn is_correct(&self, column: usize) -> bool {
         self.states[column].is_correct()

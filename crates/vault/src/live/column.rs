@@ -7,6 +7,7 @@ use super::publish::{Durability, PublishOutcome};
 use super::state::OpenState;
 use crate::reconstruct::{ReconstructError, reconstruct_ranges};
 use crate::redundancy::read_up_to;
+use crate::retry::{Failure, Retry};
 use crate::storage::Fault;
 use crate::storage::pool::disk::{Disk, Unavailable, is_of_the_medium};
 use crate::storage::pool::error::PoolError;
@@ -168,7 +169,7 @@ impl LiveFile {
         why: ReconstructError,
     ) -> PoolError {
         let (path, target) = (first_path(current_paths), state.stub.targets[column].clone());
-        PoolError::Lost { path, column, target, why: format!("it is lost: {why}") }
+        PoolError::Lost { path, column, target, why: why.because("it is lost: ") }
     }
 
     /// Changes the object of a column. If its target refuses writes, the column is moved and the change is made there.
@@ -304,7 +305,10 @@ impl LiveFile {
         let (path, names) = (first_path(current_paths), current_paths());
         let found = self.replacement_targets(state, &names, column).into_iter().next();
         let Some(Candidate { name: target, tree, .. }) = found else {
-            let why = "it is lost, and no target in a separate failure domain can replace it".to_owned();
+            let why = Failure::new(
+                "it is lost, and no target in a separate failure domain can replace it",
+                Retry::Later,
+            );
             let target = state.stub.targets[column].clone();
             return Err(PoolError::Lost { path, column, target, why });
         };

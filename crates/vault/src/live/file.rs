@@ -10,6 +10,7 @@ use crate::examine::ProtectedFile;
 use crate::format::FileId;
 use crate::geometry::MAX_SIZE;
 use crate::reconstruct::reconstruct_ranges;
+use crate::retry::Failure;
 use crate::storage::Fault;
 use crate::storage::pool::error::PoolError;
 use crate::storage::pool::stub::Stub;
@@ -202,7 +203,7 @@ impl LiveFile {
         let Some((column, fault)) = failed.first() else { return Ok(()) };
         let names = current_paths();
         let path = names.first().cloned().unwrap_or_default();
-        let lost = |why: String| {
+        let lost = |why: Failure| {
             let target = state.stub.targets[*column].clone();
             PoolError::Lost { path: path.clone(), column: *column, target, why }
         };
@@ -228,7 +229,7 @@ impl LiveFile {
                 Ok(())
             },
         )
-        .map_err(|why| lost(format!("{fault}, and {why}")))
+        .map_err(|why| lost(why.because(&format!("{fault}, and "))))
     }
 
     /// The present time, made distinct from `before`.

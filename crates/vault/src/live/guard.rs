@@ -173,7 +173,7 @@ impl LiveFile {
                 let column = state.stub.pieces(pieces[0].clone()).next().map_or(0, |piece| piece.column);
                 let target = state.stub.targets[column].clone();
                 let path = current_paths().into_iter().next().unwrap_or_default();
-                let why = format!("it is corrupt, and {why}");
+                let why = why.because("it is corrupt, and ");
                 Err(PoolError::Lost { path, column, target, why })
             }
         }

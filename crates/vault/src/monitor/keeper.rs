@@ -11,13 +11,11 @@ use crate::changelog::{self, Change, When};
 use crate::displaced::Awaited;
 use crate::guard::{self, Held};
 use crate::protect::renamed;
-use crate::protect::{
-    self, ProtectError, WorkerOptions, admission, change_at, order, purge_displaced, with_worker,
-};
+use crate::protect::{self, ProtectError, admission, change_at, order, purge_displaced, with_worker};
 use crate::run::RunContext;
 use crate::tree::Generation;
 use crate::vault::Vault;
-use crate::worker::{Done, GuardVerdict, Scanned};
+use crate::worker::{Done, GuardVerdict, Scanned, WorkerOptions};
 use crate::world::{Nanos, SECOND, Stopwatch};
 use crate::write_once;
 use memory::Remembered;
@@ -388,7 +386,7 @@ impl Keeper {
         let admission = (!hold).then(|| admission(&self.vault, verdict)).transpose()?;
         let options = WorkerOptions { scanned: &self.scanned, hold, retry, live_events: true, approved };
         let done = with_worker(&self.vault, self.context(&stopped), options, |worker| {
-            worker.drain(Some(&self.vault.catalogue), admission.as_ref())
+            worker.drain(admission.as_ref())
         })?;
         // The approval was for one change-set, which has been carried out.
         if self.held.is_none() && guard::is_any_approved(&self.vault.repository) {

@@ -1,6 +1,7 @@
 //! Status and notices of a watch.
 
 use crate::guard::Held;
+use crate::retry::Failure;
 use crate::worker::Done;
 use crate::world::Nanos;
 use gabion_platform::event::EventLoss;
@@ -85,7 +86,7 @@ pub struct Scan {
     /// Files that changed, appeared or were deleted.
     pub changes: u64,
     /// Paths that could not be read, with reasons.
-    pub unreadable: Vec<(Vec<u8>, String)>,
+    pub unreadable: Vec<(Vec<u8>, Failure)>,
     /// Write-once files that changed.
     pub write_once: Vec<Vec<u8>>,
     /// Duration.

@@ -11,6 +11,7 @@ use crate::examine::{BlockFault, BlockState, ExamineError, ProtectedFile, Stripe
 use crate::format::frame::{Check, toggle};
 use crate::format::{Frame, Header, Records};
 use crate::redundancy::{Draft, InconclusivePart, PartPath};
+use crate::retry::{Failure, Retry, Retryable};
 use crate::runs::{each_run, pieces};
 use crate::storage::pool::stub::Stub;
 use crate::storage::pool::{ColumnPlacement, Pool, PoolError, Relocation, parity_path};
@@ -37,7 +38,7 @@ pub enum FileError {
         /// Offset of the stripe.
         offset: u64,
         /// Bad blocks and their faults.
-        why: String,
+        why: Failure,
     },
     /// It has no redundancy, and bytes are on a lost target.
     #[error("it is lost: it was not protected, and target {0} is lost")]
@@ -62,6 +63,21 @@ pub enum FileError {
     /// It was stopped.
     #[error("stopped")]
     Stopped,
+}
+
+impl Retryable for FileError {
+    fn retry(&self) -> Retry {
+        match self {
+            FileError::Pool(error) => error.retry(),
+            FileError::Examine(error) => error.retry(),
+            FileError::Unknown(part) => part.retry(),
+            FileError::Lost { why, .. } => why.retry(),
+            FileError::Write { source, .. } => source.retry(),
+            FileError::Encode(error) => error.retry(),
+            FileError::Unprotected(_) | FileError::Stopped => Retry::Later,
+            FileError::Doubtful | FileError::Moved(_) => Retry::AfterChange,
+        }
+    }
 }
 
 impl FileError {
@@ -382,19 +398,17 @@ impl Rebuilder<'_> {
         if had {
             return Ok(());
         }
-        let bad = stripe_buffer.states.iter().enumerate().filter(|(_, state)| !state.is_correct());
-        let word = |state: &BlockState| match state {
-            BlockState::Faulty(Some(why)) => why.words(),
-            _ => "not right",
-        };
-        let why: Vec<String> = bad
-            .map(|(column, state)| match protected.target(column) {
-                b"" => format!("redundancy {} is nowhere", column - protected.header.code.k()),
-                name => format!("{}: {}", String::from_utf8_lossy(name), word(state)),
-            })
-            .collect();
+        let retry = BlockFault::retry_of_lost(stripe_buffer.bad().map(|(_, why)| why));
+        let why = stripe_buffer.bad().map(|(column, why)| match protected.target(column) {
+            b"" => format!("redundancy {} is nowhere", column - protected.header.code.k()),
+            name => {
+                let word = why.map_or("not right", BlockFault::words);
+                format!("{}: {word}", String::from_utf8_lossy(name))
+            }
+        });
+        let why = Failure::new(why.collect::<Vec<_>>().join(", "), retry);
         let offset = protected.cut().run(stripe, 1).cell(0, 0).start;
-        Err(FileError::Lost { offset, why: why.join(", ") })
+        Err(FileError::Lost { offset, why })
     }
 
     /// Verifies columns in place; returns those with a bad block.

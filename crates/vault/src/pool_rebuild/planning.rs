@@ -4,6 +4,7 @@ use super::survey::{FileHealth, TargetStates, each_file, parts, survey};
 use super::{RebuildError, RebuildOptions};
 use crate::catalogue::{CatalogueError, Entry};
 use crate::format::FileId;
+use crate::retry::Failure;
 use crate::run::{Progress, RunContext};
 use crate::storage::TargetState;
 use crate::storage::pool::Pool;
@@ -46,7 +47,7 @@ pub struct Plan {
     /// Files that are lost under all their names by the survey, with the targets they miss.
     pub lost: Vec<PlannedFile>,
     /// Files with unreadable stubs, with the error.
-    pub unreadable: Vec<(Vec<u8>, String)>,
+    pub unreadable: Vec<(Vec<u8>, Failure)>,
     /// Number of files surveyed.
     pub examined: u64,
 }
@@ -119,11 +120,11 @@ pub(super) fn make_plan(
         (context.progress)(Progress::Done(1, 0));
         let stub = match stub {
             Ok(stub) => stub,
-            Err(error) => return plan.unreadable.push((path, error.to_string())),
+            Err(error) => return plan.unreadable.push((path, error.into())),
         };
         let found = match survey(pool, &vault.coders, &target_states, &path, &stub) {
             Ok(found) => found,
-            Err(error) => return plan.unreadable.push((path, error.to_string())),
+            Err(error) => return plan.unreadable.push((path, error.into())),
         };
         let mut code = None;
         let unprotected =

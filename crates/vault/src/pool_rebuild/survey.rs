@@ -3,6 +3,7 @@
 use crate::coder::Coders;
 use crate::examine::belonging;
 use crate::redundancy::{InconclusivePart, Part, PartPath};
+use crate::retry::Failure;
 use crate::storage::TargetState;
 use crate::storage::pool::stub::Stub;
 use crate::storage::pool::{Pool, PoolError};
@@ -264,7 +265,7 @@ pub struct PoolOverview {
     /// Degraded and lost files, up to a limit, with the targets they miss.
     pub named: Vec<(Vec<u8>, FileHealth, Vec<String>)>,
     /// Files with unreadable stubs or redundancy, with the error.
-    pub unreadable: Vec<(Vec<u8>, String)>,
+    pub unreadable: Vec<(Vec<u8>, Failure)>,
 }
 
 /// Surveys all files; names at most `names` of them.
@@ -278,14 +279,14 @@ pub fn overview(pool: &Pool, coders: &Coders, names: usize) -> Result<PoolOvervi
         Ok(stub) => {
             let found = match survey(pool, coders, &target_states, &path, &stub) {
                 Ok(found) => found,
-                Err(error) => return overview.unreadable.push((path, error.to_string())),
+                Err(error) => return overview.unreadable.push((path, error.into())),
             };
             *overview.files.entry(found.health).or_default() += 1;
             if found.health >= FileHealth::Degraded && overview.named.len() < names {
                 overview.named.push((path, found.health, found.targets));
             }
         }
-        Err(error) => overview.unreadable.push((path, error.to_string())),
+        Err(error) => overview.unreadable.push((path, error.into())),
     })?;
     overview.named.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     Ok(overview)

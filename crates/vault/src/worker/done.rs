@@ -6,6 +6,7 @@ use crate::degraded::{self, Report};
 use crate::display_path::DisplayPath;
 use crate::encode::Encoded;
 use crate::examine::BlockFault;
+use crate::retry::Failure;
 use crate::storage::plain::DATA;
 use crate::world::Nanos;
 use std::ops::Range;
@@ -30,7 +31,7 @@ pub struct Done {
     /// Files with fewer redundancy columns than their code has.
     pub reduced_redundancy: u64,
     /// Files that could not be protected, with reasons.
-    pub failed: Vec<(Vec<u8>, String)>,
+    pub failed: Vec<(Vec<u8>, Failure)>,
     /// Number of failures, including those that are not listed.
     pub failures: u64,
     /// Files with a foreign object in the place of their redundancy, and the path to which it was moved.

@@ -15,7 +15,6 @@ use crate::tree::{self, Stat, absent_is_none, join, split};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::PoisonError;
 
 /// Catalogue entry of a file under names that it no longer has.
 #[derive(Debug, Clone)]
@@ -33,10 +32,10 @@ impl Worker<'_> {
         &self,
         claim: &Claim,
         stat: Option<&Stat>,
-        catalogue: Option<&Catalogue>,
         known: Option<&Entry>,
     ) -> Result<Option<Former>, CatalogueError> {
-        let (Some(stat), Some(catalogue)) = (stat, catalogue) else { return Ok(None) };
+        let Some(stat) = stat else { return Ok(None) };
+        let catalogue = self.vault.catalogue;
         let (path, origin) = (&claim.entry.path, claim.entry.origin.as_ref());
         let mut names: Vec<Vec<u8>> = Vec::new();
         if let Some(origin) = origin
@@ -46,12 +45,12 @@ impl Worker<'_> {
             names.push(origin.clone());
         }
         let is_same = |known: &Entry| known.generation.inode == stat.inode;
-        if !self.storage.keeps_by_identity() && !known.is_some_and(is_same) {
+        if !self.vault.storage.keeps_by_identity() && !known.is_some_and(is_same) {
             let has_left = |name: &Vec<u8>| {
-                let found = self.storage.find(name);
+                let found = self.vault.storage.find(name);
                 name != path && found.is_ok_and(|found| found.is_none_or(|it| it.inode != stat.inode))
             };
-            let known = self.known_by_inode(stat, catalogue)?.into_iter();
+            let known = self.known_by_inode(stat)?.into_iter();
             names.extend(known.filter(|name| Some(name) != origin && has_left(name)));
         }
         let Some(first) = names.first() else { return Ok(None) };
@@ -59,21 +58,40 @@ impl Worker<'_> {
         Ok(catalogue.find(first)?.map(|entry| Former { names, entry, problems }))
     }
 
+    /// Moves redundancy of renamed files to their new names. Returns true if the catalogue notes such moves, until they
+    /// are concluded.
+    pub(super) fn move_all(&self, jobs: &mut [&mut Job], done: &mut Done) -> Result<bool, CatalogueError> {
+        // Moves come before encoding, because moved redundancy may occupy the place of new redundancy. Names may have
+        // been exchanged in a cycle, so all redundancy is set aside before any is moved to its new name.
+        jobs.iter().for_each(|job| self.set_aside_at_other_names(job));
+        let keeping = self.keeping();
+        let may_move: Vec<bool> = jobs.iter().map(|job| self.may_move(job, &keeping)).collect();
+        let moving = jobs.iter().zip(&may_move).filter(|(_, may_move)| **may_move);
+        self.vault.catalogue.note_moving(&self.name.0, moving.map(|(job, _)| job.path()))?;
+        for (job, may_move) in jobs.iter_mut().zip(&may_move) {
+            job.moved = self.move_redundancy(job, *may_move, done);
+        }
+        Ok(may_move.contains(&true))
+    }
+
     /// Sets redundancy aside that the job needs under another name, and redundancy that the job would overwrite
     /// although its file may exist elsewhere.
-    pub(super) fn set_aside_at_other_names(&self, job: &Job) {
+    fn set_aside_at_other_names(&self, job: &Job) {
         let (Some(found), Some(_)) = (&job.found, &job.treatment) else { return };
         let path = &job.claim.entry.path;
         let set_aside_at_other_names = || -> io::Result<()> {
-            for repository in self.storage.repositories() {
+            for repository in self.vault.storage.repositories() {
                 let former = job.former.iter().flat_map(|former| &former.names);
                 for name in former.chain(&job.claim.entry.origin).filter(|name| *name != path) {
-                    let has_left = self.storage.find(name)?.is_none_or(|it| it.inode != found.now.inode);
-                    set_aside(&repository.place(name), self.coders, |part| has_left && found.is_of(part))?;
+                    let has_left =
+                        self.vault.storage.find(name)?.is_none_or(|it| it.inode != found.now.inode);
+                    set_aside(&repository.place(name), self.vault.coders, |part| {
+                        has_left && found.is_of(part)
+                    })?;
                 }
                 // A copy with the size and mtime of the protected version is compared with its redundancy, unless it is
                 // known to be another file.
-                set_aside(&repository.place(path), self.coders, |Part { header, .. }| {
+                set_aside(&repository.place(path), self.vault.coders, |Part { header, .. }| {
                     let version = &header.generation;
                     version.inode != found.now.inode
                         && (job.known_elsewhere || !found.now.is_same_content(version))
@@ -82,65 +100,57 @@ impl Worker<'_> {
             Ok(())
         };
         if let Err(source) = set_aside_at_other_names() {
-            self.refuse(job, EncodeError::Write { path: self.storage.shown(path), source });
+            *job.result() = Some(Err(EncodeError::Write { path: self.vault.storage.shown(path), source }));
         }
     }
 
     /// Repositories in which redundancy is kept for files whose name is not known.
-    pub(super) fn keeping(&self) -> Vec<Repository> {
-        let mut repositories = self.storage.repositories();
+    fn keeping(&self) -> Vec<Repository> {
+        let mut repositories = self.vault.storage.repositories();
         repositories.retain(|repository| keeps_any(repository).unwrap_or(true));
         repositories
     }
 
-    /// Whether redundancy may have to be put in the place of a job's name; it may be in one of the repositories that are `keeping` some.
-    pub(super) fn may_move(&self, job: &Job, keeping: &[Repository]) -> bool {
+    /// True if redundancy may have to be moved to the job's name, for example from one of the repositories that are
+    /// `keeping` some.
+    fn may_move(&self, job: &Job, keeping: &[Repository]) -> bool {
         let (Some(found), Some(_)) = (&job.found, &job.treatment) else { return false };
         let is_kept = |repository: &Repository| is_kept(repository, found).unwrap_or(true);
         job.claim.entry.origin.is_some() || keeping.iter().any(is_kept)
     }
 
-    fn refuse(&self, job: &Job, why: EncodeError) {
-        *job.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(Err(why));
-    }
-
     /// Moves a file's redundancy to its current name if [`may_move`](Worker::may_move) allows it. Returns true if any
     /// was moved.
-    pub(super) fn move_redundancy(
-        &self,
-        job: &Job,
-        may_move: bool,
-        catalogue: Option<&Catalogue>,
-        done: &mut Done,
-    ) -> bool {
+    fn move_redundancy(&self, job: &Job, may_move: bool, done: &mut Done) -> bool {
         let (entry, Some(_)) = (&job.claim.entry, &job.treatment) else { return false };
         // Redundancy that belongs to the inode needs no move.
-        if self.storage.keeps_by_identity() {
+        if self.vault.storage.keeps_by_identity() {
             done.moved += u64::from(entry.kind == Kind::Move && entry.origin.is_some());
             return false;
         }
         let Some(found) = job.found.as_ref().filter(|_| may_move) else { return false };
-        if job.result.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+        if job.result().is_some() {
             return false;
         }
         let origin = entry.origin.as_ref().filter(|origin| self.is_vacated(origin));
         let mut moved = false;
-        for repository in self.storage.repositories() {
+        for repository in self.vault.storage.repositories() {
             let place = repository.place(&entry.path);
-            if let Some(InconclusivePart { path, source }) = place.reason_to_keep(self.coders) {
-                self.refuse(job, EncodeError::Redundancy { path, source });
+            if let Some(InconclusivePart { path, source }) = place.reason_to_keep(self.vault.coders) {
+                *job.result() = Some(Err(EncodeError::Redundancy { path, source }));
                 return moved;
             }
             // A file that was written after the move has redundancy of an older version under its old name.
-            let step = || match (recall(&place, self.coders, found)?, origin) {
+            let step = || match (recall(&place, self.vault.coders, found)?, origin) {
                 (false, Some(origin)) => self.rename_written(&repository, origin, &place, found),
                 (recalled, _) => Ok(recalled),
             };
-            match self.clearing_obstacles(&entry.path, catalogue, done, step) {
+            match self.clearing_obstacles(&entry.path, done, step) {
                 Ok(renamed) => moved |= renamed,
                 // The obstacle may be redundancy of a deletion that waits for an approval.
                 Err(source) => {
-                    self.refuse(job, EncodeError::Write { path: place.tree.shown(&place.path), source });
+                    let path = place.tree.shown(&place.path);
+                    *job.result() = Some(Err(EncodeError::Write { path, source }));
                     return moved;
                 }
             }
@@ -160,7 +170,7 @@ impl Worker<'_> {
         let from = repository.place(origin);
         let fence = Fence::new(&from);
         let is_its = |part: &Part| part.header.generation.inode == found.now.inode;
-        if !known(&from, self.coders)?.as_ref().is_some_and(is_its) {
+        if !known(&from, self.vault.coders)?.as_ref().is_some_and(is_its) {
             return Ok(false);
         }
         let renamed = fence.pass(&from, |_| {
@@ -185,7 +195,7 @@ impl Worker<'_> {
         if !moved {
             return Ok(());
         }
-        match self.changelog.renew(&mut claim.clone(), LEASE, self.clock.now()) {
+        match self.vault.changelog.renew(&mut claim.clone(), LEASE, self.vault.clock.now()) {
             // Another worker has the claim and finds the redundancy in its place.
             Err(changelog::Error::Refused { why: Refusal::Lost, .. }) => Ok(()),
             Ok(()) | Err(changelog::Error::Refused { why: Refusal::Overtaken, .. }) => {
@@ -196,8 +206,8 @@ impl Worker<'_> {
     }
 
     fn set_aside_at(&self, path: &[u8]) -> Result<(), WorkError> {
-        for repository in self.storage.repositories() {
-            set_aside(&repository.place(path), self.coders, |_| true)
+        for repository in self.vault.storage.repositories() {
+            set_aside(&repository.place(path), self.vault.coders, |_| true)
                 .map_err(|source| self.repository_error(source))?;
         }
         Ok(())
@@ -210,20 +220,20 @@ impl Worker<'_> {
     pub(super) fn put_back_overtaken(
         &self,
         Completed { claim, former, .. }: &Completed,
-        catalogue: Option<&Catalogue>,
     ) -> Result<(), WorkError> {
         let path = &claim.entry.path;
-        if self.storage.keeps_by_identity() || !self.is_vacated(path) {
+        if self.vault.storage.keeps_by_identity() || !self.is_vacated(path) {
             return Ok(());
         }
         self.set_aside_at(path)?;
-        if let (Some(catalogue), Some(Former { names, entry, problems })) = (catalogue, former)
+        if let Some(Former { names, entry, problems }) = former
             && let Some(name) = names.first()
         {
+            let catalogue = self.vault.catalogue;
             catalogue.together(|| -> Result<(), CatalogueError> {
                 if catalogue.find(name)?.is_none() {
                     catalogue.put(name, entry)?;
-                    catalogue.set_problems(name, problems, self.clock.now())?;
+                    catalogue.set_problems(name, problems, self.vault.clock.now())?;
                 }
                 catalogue.forget(path)
             })?;
@@ -232,18 +242,13 @@ impl Worker<'_> {
     }
 
     /// Sets the redundancy of a deleted file or directory aside. The file may still exist under another name.
-    pub(super) fn remove_redundancy(
-        &self,
-        path: &[u8],
-        catalogue: Option<&Catalogue>,
-        done: &mut Done,
-    ) -> Result<(), WorkError> {
+    pub(super) fn remove_redundancy(&self, path: &[u8], done: &mut Done) -> Result<(), WorkError> {
         let mut removed = 0;
-        forget_repair(self.storage, path).map_err(|source| self.repository_error(source))?;
-        if self.storage.keeps_by_identity() {
-            return self.remove_owned(path, catalogue, done);
+        forget_repair(self.vault.storage, path).map_err(|source| self.repository_error(source))?;
+        if self.vault.storage.keeps_by_identity() {
+            return self.remove_owned(path, done);
         }
-        for repository in self.storage.repositories() {
+        for repository in self.vault.storage.repositories() {
             let (below, left) = self.remove_vacated(&repository, path, &|_| Ok(true))?;
             removed = removed.max(below);
             if let Some(left) = left {
@@ -258,18 +263,14 @@ impl Worker<'_> {
     /// Sets redundancy aside at and below a path if its files are deleted and not in the catalogue. A gap replaces
     /// recorded deletions, and a scan compares only the catalogue with the tree; neither covers redundancy that was
     /// being published at that time.
-    pub(super) fn remove_strays(
-        &self,
-        path: &[u8],
-        catalogue: &Catalogue,
-        done: &mut Done,
-    ) -> Result<(), WorkError> {
-        if self.storage.keeps_by_identity() {
+    pub(super) fn remove_strays(&self, path: &[u8], done: &mut Done) -> Result<(), WorkError> {
+        if self.vault.storage.keeps_by_identity() {
             return Ok(());
         }
+        let catalogue = self.vault.catalogue;
         let is_inconclusive =
             |data: &[u8]| catalogue.find(data).map(|known| known.is_none()).map_err(io::Error::other);
-        for repository in self.storage.repositories() {
+        for repository in self.vault.storage.repositories() {
             // What has to stay is of files that nobody recorded: the next gap comes to it again.
             let (removed, _) = self.remove_vacated(&repository, path, &is_inconclusive)?;
             done.removed += removed;
@@ -291,7 +292,7 @@ impl Worker<'_> {
             if !self.is_vacated(data) || !may_go(data)? {
                 return Ok(false);
             }
-            if let Some(unknown) = repository.place(data).reason_to_keep(self.coders) {
+            if let Some(unknown) = repository.place(data).reason_to_keep(self.vault.coders) {
                 *left.borrow_mut() = Some(unknown);
                 return Ok(false);
             }
@@ -299,10 +300,10 @@ impl Worker<'_> {
         };
         let removed = || -> io::Result<u64> {
             if path.is_empty() {
-                return remove_below(&repository.tree, self.coders, REDUNDANCY, &is_gone);
+                return remove_below(&repository.tree, self.vault.coders, REDUNDANCY, &is_gone);
             }
             let place = join(REDUNDANCY, path);
-            let removed = remove_below(&repository.tree, self.coders, &place, &is_gone)?;
+            let removed = remove_below(&repository.tree, self.vault.coders, &place, &is_gone)?;
             repository.tree.remove_empty(split(&place).0, REDUNDANCY)?;
             Ok(removed)
         };
@@ -313,32 +314,27 @@ impl Worker<'_> {
     /// As [`remove_redundancy`](Worker::remove_redundancy), for storage that keeps redundancy by inode. There the
     /// redundancy of a deleted file was removed with its last name. A file that the policy excludes loses its
     /// redundancy, unless another of its names is protected.
-    fn remove_owned(
-        &self,
-        path: &[u8],
-        catalogue: Option<&Catalogue>,
-        done: &mut Done,
-    ) -> Result<(), WorkError> {
-        let known = catalogue.map(|catalogue| catalogue.find(path)).transpose()?.flatten();
-        done.removed += u64::from(known.is_some());
+    fn remove_owned(&self, path: &[u8], done: &mut Done) -> Result<(), WorkError> {
+        done.removed += u64::from(self.vault.catalogue.find(path)?.is_some());
         let failed = |source| self.repository_error(source);
-        let Some(stat) = self.storage.find(path).map_err(failed)?.filter(|it| it.kind == tree::Kind::File)
+        let Some(stat) =
+            self.vault.storage.find(path).map_err(failed)?.filter(|it| it.kind == tree::Kind::File)
         else {
             return Ok(());
         };
-        let names = catalogue.map(|catalogue| catalogue.by_inode(&stat.generation())).transpose()?;
+        let names = self.vault.catalogue.by_inode(&stat.generation())?;
         let is_wanted = |name: &Vec<u8>| {
-            let there = self.storage.find(name).ok().flatten();
+            let there = self.vault.storage.find(name).ok().flatten();
             name != path && there.is_some_and(|it| it.inode == stat.inode) && !self.is_vacated(name)
         };
-        if !self.is_vacated(path) || names.iter().flatten().any(is_wanted) {
+        if !self.is_vacated(path) || names.iter().any(is_wanted) {
             return Ok(());
         }
-        for holder in self.storage.redundancy_locations(path).map_err(failed)? {
-            if let Some(left) = holder.place.reason_to_keep(self.coders) {
+        for holder in self.vault.storage.redundancy_locations(path).map_err(failed)? {
+            if let Some(left) = holder.place.reason_to_keep(self.vault.coders) {
                 return Err(WorkError::Left(left));
             }
-            if let Ok(Some(part)) = holder.place.open(self.coders)
+            if let Ok(Some(part)) = holder.place.open(self.vault.coders)
                 && holder.owns(&part.header)
             {
                 holder.place.tree.remove_if_writable(&holder.place.path).map_err(failed)?;

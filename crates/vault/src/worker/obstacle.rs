@@ -2,7 +2,6 @@
 //! They are moved to `replaced`.
 
 use super::{Done, MAX_LISTED, Worker};
-use crate::catalogue::Catalogue;
 use crate::redundancy::REDUNDANCY;
 use crate::redundancy::draft::DIRECTORY_MODE;
 use crate::replaced::REPLACED;
@@ -17,7 +16,6 @@ impl Worker<'_> {
     pub(super) fn clearing_obstacles<T>(
         &self,
         path: &[u8],
-        catalogue: Option<&Catalogue>,
         done: &mut Done,
         mut step: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
@@ -25,20 +23,20 @@ impl Worker<'_> {
             Err(error) => error,
             result => return result,
         };
-        match catalogue.map(|catalogue| self.set_aside(path, catalogue, done)) {
-            Some(Ok(true)) => step(),
+        match self.set_aside(path, done) {
+            Ok(true) => step(),
             // The error of the first attempt is the more specific one.
             _ => Err(failed),
         }
     }
 
     /// Returns true if an obstacle was set aside.
-    fn set_aside(&self, path: &[u8], catalogue: &Catalogue, done: &mut Done) -> io::Result<bool> {
+    fn set_aside(&self, path: &[u8], done: &mut Done) -> io::Result<bool> {
         let mut any = false;
-        if self.storage.keeps_by_identity() {
+        if self.vault.storage.keeps_by_identity() {
             return Ok(false);
         }
-        for repository in self.storage.repositories() {
+        for repository in self.vault.storage.repositories() {
             let tree = &repository.tree;
             let ends = (1..=path.len()).filter(|&end| end == path.len() || path[end] == b'/');
             for part in ends.map(|end| &path[..end]) {
@@ -46,13 +44,13 @@ impl Worker<'_> {
                 let Some(found) = tree.find(&place)? else { break };
                 let in_the_way = (found.kind == Kind::Directory) == (part == path);
                 let known = match part == path {
-                    true => catalogue.count_beneath(part).map(|files| files > 0),
-                    false => catalogue.find(part).map(|entry| entry.is_some()),
+                    true => self.vault.catalogue.count_beneath(part).map(|files| files > 0),
+                    false => self.vault.catalogue.find(part).map(|entry| entry.is_some()),
                 };
                 if !in_the_way || known.map_err(io::Error::other)? {
                     continue;
                 }
-                let when = moment(self.clock.now()).replace([' ', ':'], "-");
+                let when = moment(self.vault.clock.now()).replace([' ', ':'], "-");
                 let aside = join(&join(REPLACED, when.as_bytes()), &place);
                 tree.make_directories(split(&aside).0, DIRECTORY_MODE)?;
                 // `rename_new` keeps what was set aside within the same second.

@@ -4,9 +4,8 @@
 //! thereby share a backlog of any size, a dead worker leaves few claims behind, and many small files still become
 //! durable together.
 
-use super::Worker;
 use crate::changelog::MAX_CLAIM;
-use crate::world::{Nanos, SECOND};
+use crate::world::{Clock, Nanos, SECOND};
 
 /// Target time of a batch: a fraction of a lease.
 const BATCH: Nanos = 2 * SECOND;
@@ -54,17 +53,17 @@ impl Pace {
 
 /// Time limit of one batch.
 pub(super) struct Budget<'a> {
-    worker: &'a Worker<'a>,
+    clock: &'a Clock,
     began: Nanos,
 }
 
 impl<'a> Budget<'a> {
-    pub(super) fn new(worker: &'a Worker<'a>) -> Budget<'a> {
-        Budget { worker, began: worker.clock.now() }
+    pub(super) fn new(clock: &'a Clock) -> Budget<'a> {
+        Budget { clock, began: clock.now() }
     }
 
     pub(super) fn used(&self) -> Nanos {
-        self.worker.clock.now().saturating_sub(self.began)
+        self.clock.now().saturating_sub(self.began)
     }
 
     /// True if jobs that have not begun are to be given back.

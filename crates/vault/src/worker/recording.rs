@@ -2,33 +2,29 @@
 
 use super::scope::{is_replaced, scrubbed_before};
 use super::{Completed, Worker};
-use crate::catalogue::{Catalogue, CatalogueError, Entry, Problem, State};
+use crate::catalogue::{CatalogueError, Entry, Problem, State};
 use crate::tree::join;
 
 impl Worker<'_> {
     /// Records what became of claims that are completed, all together.
-    pub(super) fn catalogue_results(
-        &self,
-        catalogue: &Catalogue,
-        completed: &[Completed],
-    ) -> Result<(), CatalogueError> {
+    pub(super) fn catalogue_results(&self, completed: &[Completed]) -> Result<(), CatalogueError> {
+        let catalogue = self.vault.catalogue;
         catalogue.together(|| {
             // Nobody else writes meanwhile, so it is asked once.
             let has_accepted = catalogue.has_accepted()?;
-            completed.iter().try_for_each(|it| self.catalogue_result(catalogue, it, has_accepted))
+            completed.iter().try_for_each(|it| self.catalogue_result(it, has_accepted))
         })
     }
 
     fn catalogue_result(
         &self,
-        catalogue: &Catalogue,
-        Completed { claim, encoded, former }: &Completed,
+        Completed { claim, encoded, former, .. }: &Completed,
         has_accepted: bool,
     ) -> Result<(), CatalogueError> {
-        let path = &claim.entry.path;
+        let (path, catalogue) = (&claim.entry.path, self.vault.catalogue);
         let Some(encoded) = encoded else {
-            let mut left = self.former_paths(claim, Some(catalogue))?;
-            return left.try_for_each(|path| self.forget(catalogue, path));
+            let mut left = self.former_paths(claim)?;
+            return left.try_for_each(|path| self.forget(path));
         };
         let known = match former {
             Some(former) => Some(former.entry.clone()),
@@ -40,7 +36,7 @@ impl Worker<'_> {
             catalogue.forget(name)?;
         }
         if let Some(former) = former {
-            catalogue.set_problems(path, &former.problems, self.clock.now())?;
+            catalogue.set_problems(path, &former.problems, self.vault.clock.now())?;
         }
         // The entry may belong to the file that had this name before.
         let broken =
@@ -56,7 +52,7 @@ impl Worker<'_> {
             catalogue.forget_accepted(path)?;
         }
         if known.is_some_and(|known| known.is_another_version(&encoded.stat) || is_replaced(known, encoded)) {
-            self.record_recent(catalogue, path, false)?;
+            self.record_recent(path, false)?;
         }
         let is_reduced = encoded.columns < encoded.wanted;
         let state = match (encoded.unrecoverable.is_empty(), is_reduced) {
@@ -79,19 +75,20 @@ impl Worker<'_> {
             },
         )?;
         let problems: Vec<Problem> = encoded.problems().collect();
-        encoded.count_reconstructed(catalogue, self.clock.now())?;
+        encoded.count_reconstructed(catalogue, self.vault.clock.now())?;
         catalogue.clear_problems(path)?;
         match problems.is_empty() {
             true => Ok(()),
-            false => catalogue.set_problems(path, &problems, self.clock.now()),
+            false => catalogue.set_problems(path, &problems, self.vault.clock.now()),
         }
     }
 
     /// Forgets a deleted file, or the deleted files of a directory.
-    fn forget(&self, catalogue: &Catalogue, path: &[u8]) -> Result<(), CatalogueError> {
+    fn forget(&self, path: &[u8]) -> Result<(), CatalogueError> {
+        let catalogue = self.vault.catalogue;
         if catalogue.find(path)?.is_some() {
             catalogue.forget(path)?;
-            self.record_recent(catalogue, path, true)?;
+            self.record_recent(path, true)?;
         }
         for (number, directory) in catalogue.directories(path)? {
             let mut gone = Vec::new();
@@ -104,17 +101,17 @@ impl Worker<'_> {
             })?;
             for file in &gone {
                 catalogue.forget(file)?;
-                self.record_recent(catalogue, file, true)?;
+                self.record_recent(file, true)?;
             }
         }
         Ok(())
     }
 
     /// Records the change for the guard, which counts over a window of time.
-    fn record_recent(&self, catalogue: &Catalogue, path: &[u8], removed: bool) -> Result<(), CatalogueError> {
-        match self.policy.guard.window {
+    fn record_recent(&self, path: &[u8], removed: bool) -> Result<(), CatalogueError> {
+        match self.vault.policy.guard.window {
             0 => Ok(()),
-            _ => catalogue.note_recent(path, removed, self.clock.now()),
+            _ => self.vault.catalogue.note_recent(path, removed, self.vault.clock.now()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Claims that a worker must not carry out: those that need a scan, and those that wait for an approval.
 
-use super::{Completed, Done, MAX_LISTED, RETRY, WorkError, Worker, ignore_refused};
-use crate::catalogue::{Catalogue, CatalogueError, Entry};
+use super::{Completed, Done, MAX_LISTED, RETRY, WorkError, WorkedVault, Worker, ignore_refused};
+use crate::catalogue::{CatalogueError, Entry};
 use crate::changelog::{self, Claim, Sequence, is_within};
 use crate::encode::Encoded;
 use crate::tree::{self, Stat, join};
@@ -56,9 +56,9 @@ impl Worker<'_> {
         &self,
         claim: &mut Claim,
         stat: Option<&Stat>,
-        catalogue: &Catalogue,
     ) -> Result<bool, CatalogueError> {
         let path = &claim.entry.path;
+        let catalogue = self.vault.catalogue;
         let other = |known: &Entry, stat: &Stat| {
             known.is_another_version(stat) || known.generation.inode != stat.inode
         };
@@ -94,37 +94,34 @@ impl Worker<'_> {
         &self,
         claim: &Claim,
         stat: Option<&Stat>,
-        catalogue: Option<&Catalogue>,
         known: Option<&Entry>,
         done: &mut Done,
     ) -> Result<bool, WorkError> {
-        let (Some(stat), Some(catalogue), Some(known)) = (stat, catalogue, known) else { return Ok(false) };
+        let (Some(stat), Some(known)) = (stat, known) else { return Ok(false) };
+        let WorkedVault { policy, changelog, catalogue, .. } = self.vault;
         let path = &claim.entry.path;
-        if !write_once::is_violated(catalogue, self.policy, path, known, stat, self.clock.now())? {
+        if !write_once::is_violated(catalogue, policy, path, known, stat, self.vault.clock.now())? {
             return Ok(false);
         }
         // The approval was for another version.
         catalogue.forget_accepted(path)?;
         write_once::note(catalogue, std::slice::from_ref(path))?;
-        ignore_refused(self.changelog.complete(claim).map(|_| ()))?;
+        ignore_refused(changelog.complete(claim).map(|_| ()))?;
         if done.write_once.len() < MAX_LISTED {
             done.write_once.push(path.clone());
         }
         Ok(true)
     }
 
-    /// Whether something that is absent, and that nobody said was deleted, may have got another name a moment ago, which is not recorded yet. Then its
-    /// redundancy has to stay, which may be all that is left of a column: what becomes of it is ignore_refused of, or found by the next scan.
-    pub(super) fn may_have_moved(
-        &self,
-        claim: &Claim,
-        catalogue: Option<&Catalogue>,
-    ) -> Result<bool, CatalogueError> {
+    /// True if the path is missing, no deletion was recorded, and files are known there: they may have been renamed a
+    /// moment ago, which is not recorded yet. Their redundancy has to stay, since it may be all that is left of a
+    /// column; an event that follows, or the next scan, decides about it.
+    pub(super) fn may_have_moved(&self, claim: &Claim) -> Result<bool, CatalogueError> {
         let entry = &claim.entry;
-        let Some(catalogue) = catalogue.filter(|_| self.live_events && entry.kind != changelog::Kind::Delete)
-        else {
+        if !self.options.live_events || entry.kind == changelog::Kind::Delete {
             return Ok(false);
-        };
+        }
+        let catalogue = self.vault.catalogue;
         for path in entry.origin.iter().chain([&entry.path]) {
             if catalogue.find(path)?.is_some() || catalogue.count_beneath(path)? > 0 {
                 return Ok(true);
@@ -139,28 +136,22 @@ impl Worker<'_> {
         &self,
         claim: &Claim,
         stat: Option<&Stat>,
-        catalogue: Option<&Catalogue>,
         known: Option<&Entry>,
     ) -> Result<bool, CatalogueError> {
-        let (Some(stat), Some(catalogue)) = (stat, catalogue) else {
-            return Ok(claim.entry.origin.is_some());
-        };
+        let Some(stat) = stat else { return Ok(claim.entry.origin.is_some()) };
         let path = &claim.entry.path;
         if known.is_none_or(|known| known.generation.inode == stat.inode) {
             return Ok(false);
         }
-        let known = self.known_by_inode(stat, catalogue)?;
-        Ok(self.approved || claim.entry.origin.is_some() || known.iter().any(|known| known != path))
+        let known = self.known_by_inode(stat)?;
+        Ok(self.options.approved || claim.entry.origin.is_some() || known.iter().any(|known| known != path))
     }
 
     /// Names under which the catalogue knows the file's inode, size and mtime. A file that was created after that
     /// version was protected is a different one: it reuses the inode, or lies on another file system where a backup was
     /// restored.
-    pub(super) fn known_by_inode(
-        &self,
-        stat: &Stat,
-        catalogue: &Catalogue,
-    ) -> Result<Vec<Vec<u8>>, CatalogueError> {
+    pub(super) fn known_by_inode(&self, stat: &Stat) -> Result<Vec<Vec<u8>>, CatalogueError> {
+        let catalogue = self.vault.catalogue;
         let mut names = catalogue.by_inode(&stat.generation())?;
         if let Some(birth) = stat.birth.filter(|_| !names.is_empty()) {
             let mut older = Vec::new();
@@ -179,19 +170,16 @@ impl Worker<'_> {
         &self,
         claim: &Claim,
         stat: Option<&Stat>,
-        catalogue: Option<&Catalogue>,
         known: Option<&Entry>,
     ) -> Result<Vec<Vec<u8>>, CatalogueError> {
-        let (Some(stat), Some(catalogue)) = (stat.filter(|stat| stat.links > 1), catalogue) else {
-            return Ok(Vec::new());
-        };
+        let Some(stat) = stat.filter(|stat| stat.links > 1) else { return Ok(Vec::new()) };
         let path = &claim.entry.path;
-        if self.storage.keeps_by_identity() || self.approved || known.is_some() {
+        if self.vault.storage.keeps_by_identity() || self.options.approved || known.is_some() {
             return Ok(Vec::new());
         }
-        let mut known = self.known_by_inode(stat, catalogue)?;
+        let mut known = self.known_by_inode(stat)?;
         let has_it = |name: &Vec<u8>| {
-            let found = self.storage.find(name).ok().flatten();
+            let found = self.vault.storage.find(name).ok().flatten();
             name != path && found.is_some_and(|found| found.inode == stat.inode)
         };
         known.retain(has_it);
@@ -201,12 +189,12 @@ impl Worker<'_> {
     /// Releases a claim whose path is missing, for a later attempt. After [`MISSING_RETRIES`] attempts the path is
     /// scanned.
     pub(super) fn retry_missing(&self, claim: &Claim, done: &mut Done) -> Result<(), WorkError> {
-        let (now, entry) = (self.clock.now(), &claim.entry);
+        let (now, entry) = (self.vault.clock.now(), &claim.entry);
         if entry.attempts < MISSING_RETRIES {
-            return Ok(ignore_refused(self.changelog.release(claim, now.saturating_add(RETRY), now))?);
+            return Ok(ignore_refused(self.vault.changelog.release(claim, now.saturating_add(RETRY), now))?);
         }
         done.for_scan.extend(entry.origin.iter().chain([&entry.path]).cloned());
-        Ok(ignore_refused(self.changelog.complete(claim).map(|_| ()))?)
+        Ok(ignore_refused(self.vault.changelog.complete(claim).map(|_| ()))?)
     }
 
     /// Paths where redundancy of a deleted file may lie: its name and its former name. Files of a directory that was
@@ -214,26 +202,25 @@ impl Worker<'_> {
     pub(super) fn former_paths<'a>(
         &self,
         claim: &'a Claim,
-        catalogue: Option<&Catalogue>,
     ) -> Result<impl Iterator<Item = &'a [u8]> + use<'a>, CatalogueError> {
         let origin = claim.entry.origin.as_ref().filter(|origin| self.is_vacated(origin));
-        let is_directory = match (origin, catalogue.filter(|_| self.live_events)) {
-            (Some(origin), Some(catalogue)) => catalogue.count_beneath(origin)? > 0,
-            _ => false,
+        let is_directory = match origin.filter(|_| self.options.live_events) {
+            Some(origin) => self.vault.catalogue.count_beneath(origin)? > 0,
+            None => false,
         };
         Ok([&claim.entry.path].into_iter().chain(origin.filter(|_| !is_directory)).map(Vec::as_slice))
     }
 
     /// True if no protected file has this name.
     pub(super) fn is_vacated(&self, path: &[u8]) -> bool {
-        matches!(self.storage.find(path), Ok(None)) || self.is_left_out(path)
+        matches!(self.vault.storage.find(path), Ok(None)) || self.is_left_out(path)
     }
 
     fn is_left_out(&self, path: &[u8]) -> bool {
-        let stat = self.storage.find(path).ok().flatten();
+        let stat = self.vault.storage.find(path).ok().flatten();
         stat.is_some_and(|stat| {
             stat.kind != tree::Kind::File
-                || self.policy.decide(path, &stat, self.clock.now()).treatment.is_none()
+                || self.vault.policy.decide(path, &stat, self.vault.clock.now()).treatment.is_none()
         })
     }
 
@@ -242,18 +229,18 @@ impl Worker<'_> {
     pub(super) fn record_former_directories(
         &self,
         claim: &Claim,
-        catalogue: &Catalogue,
         done: &mut Done,
     ) -> Result<(), CatalogueError> {
         let entry = &claim.entry;
         if entry.kind == changelog::Kind::Delete {
-            return self.record_vanished(claim, catalogue, done);
+            return self.record_vanished(claim, done);
         }
         for path in entry.origin.iter().chain([&entry.path]) {
             let is_directory = |stat: Stat| stat.kind == tree::Kind::Directory;
             // If the lookup fails, the directory counts as present.
-            let is_there = || self.storage.find(path).map_or(true, |found| found.is_some_and(is_directory));
-            if catalogue.count_beneath(path)? > 0 && !is_there() {
+            let is_there =
+                || self.vault.storage.find(path).map_or(true, |found| found.is_some_and(is_directory));
+            if self.vault.catalogue.count_beneath(path)? > 0 && !is_there() {
                 done.for_scan.push(path.clone());
             }
         }
@@ -261,13 +248,9 @@ impl Worker<'_> {
     }
 
     /// Lists the files of a directory that was renamed and then deleted, since they may have been moved out before.
-    fn record_vanished(
-        &self,
-        claim: &Claim,
-        catalogue: &Catalogue,
-        done: &mut Done,
-    ) -> Result<(), CatalogueError> {
+    fn record_vanished(&self, claim: &Claim, done: &mut Done) -> Result<(), CatalogueError> {
         let Some(origin) = &claim.entry.origin else { return Ok(()) };
+        let catalogue = self.vault.catalogue;
         for (number, directory) in catalogue.directories(origin)? {
             catalogue.each(number, |name, _| -> Result<(), CatalogueError> {
                 let file = join(&directory, name);
@@ -284,10 +267,10 @@ impl Worker<'_> {
     pub(super) fn record_other_links(
         &self,
         completed: &[Completed],
-        catalogue: &Catalogue,
         done: &mut Done,
     ) -> Result<(), CatalogueError> {
-        for Completed { claim, encoded, .. } in completed.iter().filter(|_| self.live_events) {
+        let catalogue = self.vault.catalogue;
+        for Completed { claim, encoded, .. } in completed.iter().filter(|_| self.options.live_events) {
             let now = encoded.as_ref().map(|encoded| encoded.stat);
             done.inodes.extend(now.filter(|stat| stat.links > 1).map(|stat| stat.inode));
             // The inode that had this name before has lost a link.
@@ -295,7 +278,7 @@ impl Worker<'_> {
             done.inodes.extend(before.filter(|&inode| now.is_none_or(|stat| stat.inode != inode)));
             // A deleted directory takes all its links with it.
             if now.is_none() {
-                for path in self.former_paths(claim, Some(catalogue))? {
+                for path in self.former_paths(claim)? {
                     for (number, _) in catalogue.directories(path)? {
                         catalogue.each(number, |_, known| -> Result<(), CatalogueError> {
                             done.inodes.push(known.generation.inode);

@@ -1,14 +1,19 @@
 //! Selection of the claims of a batch that need encoding, with what is known of their files.
 
-use super::{Done, Job, RETRY, UNFINISHED, WorkError, Worker, ignore_refused};
-use crate::catalogue::{Catalogue, CatalogueError, Entry};
+use super::{Done, Job, RETRY, WorkError, Worker, ignore_refused};
+use crate::catalogue::{CatalogueError, Entry};
 use crate::changelog::{Claim, Kind};
 use crate::displaced::PresentFile;
 use crate::policy::Treatment;
 use crate::repair_mark::Interrupted;
+use crate::retry::{Failure, Retry};
 use crate::tree::{self, Stat};
 use std::collections::HashSet;
 use std::sync::Mutex;
+
+/// Reason that is reported for a file with an interrupted repair.
+const UNFINISHED: &str = "an interrupted repair of it has to be finished first: run `gabion repair` for it. \
+    Later changes of the file are kept";
 
 /// A claim that needs encoding or removal of redundancy.
 pub(super) struct Selected {
@@ -31,68 +36,61 @@ impl Selected {
 impl Worker<'_> {
     /// Removes claims that need no encoding: those that need a scan, are held, are refused, or repeat an inode of this
     /// batch.
-    pub(super) fn select(
-        &self,
-        claims: Vec<Claim>,
-        catalogue: Option<&Catalogue>,
-        done: &mut Done,
-    ) -> Result<Vec<Selected>, WorkError> {
+    pub(super) fn select(&self, claims: Vec<Claim>, done: &mut Done) -> Result<Vec<Selected>, WorkError> {
+        let catalogue = self.vault.catalogue;
         let mut selected = Vec::new();
         let mut several = HashSet::new();
-        let interrupted = Interrupted::of(self.storage).map_err(|source| self.repository_error(source))?;
+        let interrupted =
+            Interrupted::of(self.vault.storage).map_err(|source| self.repository_error(source))?;
         // In one transaction: beginning one costs as much as a lookup.
-        let find = |catalogue: &Catalogue| {
-            let find = |claim: &Claim| catalogue.find(&claim.entry.path);
-            catalogue.as_of_now(|| claims.iter().map(find).collect::<Result<Vec<_>, CatalogueError>>())
-        };
-        let known = catalogue.map(find).transpose()?.unwrap_or_else(|| vec![None; claims.len()]);
+        let find = |claim: &Claim| catalogue.find(&claim.entry.path);
+        let known =
+            catalogue.as_of_now(|| claims.iter().map(find).collect::<Result<Vec<_>, CatalogueError>>())?;
         for (mut claim, known) in claims.into_iter().zip(known) {
-            if self.needs_scan(&claim, catalogue, done)? {
+            if self.needs_scan(&claim, done)? {
                 continue;
             }
             let path = &claim.entry.path;
-            let found = self.storage.find(path);
-            if matches!(found, Ok(None)) && self.may_have_moved(&claim, catalogue)? {
+            let found = self.vault.storage.find(path);
+            if matches!(found, Ok(None)) && self.may_have_moved(&claim)? {
                 self.retry_missing(&claim, done)?;
                 continue;
             }
             let stat = match found {
                 Ok(stat) => stat.filter(|stat| stat.kind == tree::Kind::File),
                 Err(error) => {
-                    self.fail(&claim, &error.to_string(), false, done)?;
+                    self.fail(&claim, error.into(), done)?;
                     continue;
                 }
             };
             let is_begun = interrupted.has(path, stat.as_ref());
             if stat.is_some() && is_begun.map_err(|source| self.repository_error(source))? {
-                self.fail(&claim, UNFINISHED, false, done)?;
+                self.fail(&claim, Failure::new(UNFINISHED, Retry::AfterChange), done)?;
                 continue;
             }
-            if self.is_write_once_changed(&claim, stat.as_ref(), catalogue, known.as_ref(), done)? {
+            if self.is_write_once_changed(&claim, stat.as_ref(), known.as_ref(), done)? {
                 continue;
             }
-            if let Some(catalogue) = catalogue.filter(|_| self.hold)
-                && self.waits_for_approval(&mut claim, stat.as_ref(), catalogue)?
-            {
+            if self.options.hold && self.waits_for_approval(&mut claim, stat.as_ref())? {
                 // The next scan finds the change again until it is carried out.
-                ignore_refused(self.changelog.complete(&claim).map(|_| ()))?;
+                ignore_refused(self.vault.changelog.complete(&claim).map(|_| ()))?;
                 done.held += 1;
                 continue;
             }
             // Only with live events: a manual run has just scanned.
-            if let Some(catalogue) = catalogue.filter(|_| self.live_events && !self.hold) {
-                self.record_former_directories(&claim, catalogue, done)?;
+            if self.options.live_events && !self.options.hold {
+                self.record_former_directories(&claim, done)?;
             }
             // Hard links share their redundancy: it is encoded under one name, and the next batch adopts it under the
             // others.
-            let shares = stat.filter(|stat| self.storage.keeps_by_identity() && stat.links > 1);
+            let shares = stat.filter(|stat| self.vault.storage.keeps_by_identity() && stat.links > 1);
             if shares.is_some_and(|stat| !several.insert(stat.inode)) {
-                ignore_refused(self.changelog.release(&claim, self.clock.now(), self.clock.now()))?;
+                self.release_now(&claim)?;
                 continue;
             }
             let path = &claim.entry.path;
             let wanted = stat.and_then(|stat| {
-                let decision = self.policy.decide(path, &stat, self.clock.now());
+                let decision = self.vault.policy.decide(path, &stat, self.vault.clock.now());
                 decision.treatment.map(|treatment| (stat, treatment.clone()))
             });
             selected.push(Selected { claim, stat, known, wanted });
@@ -101,49 +99,38 @@ impl Worker<'_> {
     }
 
     /// Adds what the catalogue knows of the file's inode.
-    pub(super) fn describe(
-        &self,
-        file: Selected,
-        catalogue: Option<&Catalogue>,
-    ) -> Result<Job, CatalogueError> {
+    pub(super) fn describe(&self, file: Selected) -> Result<Job, CatalogueError> {
         let Selected { claim, stat, known, wanted } = file;
         let treatment = wanted.map(|(_, treatment)| treatment);
         let (stat, known) = (stat.as_ref(), known.as_ref());
-        let former = self.former(&claim, stat, catalogue, known)?;
-        let known_elsewhere = self.is_known_by_another_name(&claim, stat, catalogue, known)?;
-        let names = self.known_names(&claim, stat, catalogue, known)?;
-        let found = stat.filter(|_| !self.storage.keeps_by_identity()).map(PresentFile::of);
+        let former = self.former(&claim, stat, known)?;
+        let known_elsewhere = self.is_known_by_another_name(&claim, stat, known)?;
+        let names = self.known_names(&claim, stat, known)?;
+        let found = stat.filter(|_| !self.vault.storage.keeps_by_identity()).map(PresentFile::of);
         let (moved, result) = (false, Mutex::new(None));
         Ok(Job { claim, treatment, known_elsewhere, names, found, former, moved, result })
     }
 
     /// Gaps and moved directories need a scan and stay pending until a scan covers them. Returns true if the claim was
     /// such an entry.
-    fn needs_scan(
-        &self,
-        claim: &Claim,
-        catalogue: Option<&Catalogue>,
-        done: &mut Done,
-    ) -> Result<bool, WorkError> {
+    fn needs_scan(&self, claim: &Claim, done: &mut Done) -> Result<bool, WorkError> {
         let entry = &claim.entry;
         if !matches!(entry.kind, Kind::Gap | Kind::Move) {
             return Ok(false);
         }
         // A file is processed by itself, even if the entry is a gap newer than the last scan.
-        let found = self.storage.find(&entry.path).ok().flatten().map(|stat| stat.kind);
+        let found = self.vault.storage.find(&entry.path).ok().flatten().map(|stat| stat.kind);
         let (file, moved) = (found == Some(tree::Kind::File), found == Some(tree::Kind::Directory));
         if file || (entry.kind == Kind::Move && !moved) {
             return Ok(false);
         }
-        let now = self.clock.now();
-        if self.scanned.covers(entry) {
-            if let Some(catalogue) = catalogue {
-                let mut parts = entry.origin.iter().chain([&entry.path]);
-                parts.try_for_each(|part| self.remove_strays(part, catalogue, done))?;
-            }
-            ignore_refused(self.changelog.complete(claim).map(|_| ()))?;
+        let now = self.vault.clock.now();
+        if self.options.scanned.covers(entry) {
+            let mut parts = entry.origin.iter().chain([&entry.path]);
+            parts.try_for_each(|part| self.remove_strays(part, done))?;
+            ignore_refused(self.vault.changelog.complete(claim).map(|_| ()))?;
         } else {
-            ignore_refused(self.changelog.release(claim, now.saturating_add(RETRY), now))?;
+            ignore_refused(self.vault.changelog.release(claim, now.saturating_add(RETRY), now))?;
             done.for_scan.extend(entry.origin.iter().chain([&entry.path]).cloned());
         }
         Ok(true)

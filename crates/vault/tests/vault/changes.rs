@@ -1,11 +1,11 @@
 //! Changes of files, and the minimum of work for each.
 
-use super::fixture::{Fixture, QUIET, TestRng};
+use super::fixture::{Fixture, QUIET, TestRng, live_worker};
 use gabion_vault::catalogue::Class;
 use gabion_vault::changelog::{Change, When};
 use gabion_vault::guard;
 use gabion_vault::protect::{self, Approval};
-use gabion_vault::worker::{self, Scanned, Worker};
+use gabion_vault::worker::Scanned;
 use gabion_vault::world::SECOND;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -522,8 +522,8 @@ fn redundancy_of_a_missing_file_is_kept_until_its_fate_is_known() {
     let work = || {
         fixture.clock.set(fixture.clock.now() + 10 * SECOND);
         let scanned = Scanned::default();
-        let worker = Worker { live_events: true, ..Worker::new(vault, &scanned, worker::name(1)) };
-        worker.drain(Some(&vault.catalogue), None).unwrap()
+        let worker = live_worker(vault, &scanned);
+        worker.drain(None).unwrap()
     };
     let when = || When::now(fixture.clock.now(), 0);
     std::fs::rename(fixture.path("old"), fixture.path("new")).unwrap();

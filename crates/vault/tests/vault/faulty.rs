@@ -8,9 +8,11 @@ use gabion_vault::catalogue::{Entry, State};
 use gabion_vault::changelog::{Change, When, WorkerId};
 use gabion_vault::protect;
 use gabion_vault::repair;
+use gabion_vault::retry::Retry;
 use gabion_vault::storage::plain::Plain;
 use gabion_vault::tree::Tree;
 use gabion_vault::vault::{Location, Vault};
+use gabion_vault::worker::RETRY;
 use gabion_vault::world::SECOND;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -69,6 +71,7 @@ fn a_file_that_cannot_be_read_is_named_and_the_others_are_protected() {
             found.map(|(_, fault)| *fault)
         });
         let report = fixture.protect();
+        let waiting = fixture.vault.changelog.entries(None, 100).unwrap();
         let failed: BTreeSet<&[u8]> = report.done.failed.iter().map(|(path, _)| &path[..]).collect();
         assert_eq!(failed, fault.iter().map(|(path, _)| &path[..]).collect(), "seed {seed}");
         for (path, why) in &report.done.failed {
@@ -78,7 +81,8 @@ fn a_file_that_cannot_be_read_is_named_and_the_others_are_protected() {
                 InjectedFault::Timeout => "no answer within 30000 ms",
                 _ => "changed while it was read",
             };
-            assert!(why.contains(reason), "{why}");
+            assert!(why.to_string().contains(reason), "{why}");
+            assert!(waiting.iter().any(|it| it.path == *path && it.due <= fixture.clock.now() + RETRY));
         }
         assert_eq!(report.done.encoded, 12 - fault.len() as u64);
         for (name, _) in &files {
@@ -135,7 +139,11 @@ fn an_unreadable_listing_is_no_deletion() {
             match point {
                 Point::Folder | Point::Stat => {
                     assert!(!report.seen.unreadable.is_empty(), "{report:?}");
-                    let named = report.seen.unreadable.iter().all(|(_, why)| why.contains("Input/output"));
+                    let named = report
+                        .seen
+                        .unreadable
+                        .iter()
+                        .all(|(_, why)| why.to_string().contains("Input/output"));
                     assert!(named, "{report:?}");
                 }
                 _ => {}
@@ -218,7 +226,8 @@ fn files_that_cannot_be_opened_are_named_by_scrub_and_repair() {
     let scrub = fixture.scrub();
     assert_eq!((scrub.files, scrub.damage.len(), scrub.failed.len()), (3, 0, 1), "{scrub:?}");
     let (path, why) = &scrub.failed[0];
-    assert!(path.starts_with(b"d1") && why.contains("Input/output error"), "{why}");
+    assert!(path.starts_with(b"d1") && why.to_string().contains("Input/output error"), "{why}");
+    assert_eq!(why.retry(), Retry::Later);
     let planned = repair::plan(&fixture.vault, b"", repair::Options::default(), QUIET).unwrap();
     assert_eq!((planned.files.len(), &planned.failed), (0, &scrub.failed));
     let error = repair::repair(&fixture.vault, path, QUIET).unwrap_err().to_string();
@@ -350,7 +359,7 @@ fn an_interrupted_repair_does_not_stand_in_the_way_of_its_owner() {
     plan.clear();
     let report = fixture.protect();
     let [(path, why)] = &report.done.failed[..] else { panic!("{report:?}") };
-    assert!(path == b"file" && why.contains("run `gabion repair`"), "{why}");
+    assert!(path == b"file" && why.to_string().contains("run `gabion repair`"), "{why}");
     std::fs::remove_file(fixture.path("file")).unwrap();
     assert_eq!(fixture.protect_all().done.removed, 1);
     fixture.write("file", b"another file");
@@ -405,7 +414,10 @@ fn redundancy_is_not_recoded_from_corrupt_data() {
         plan.set(move |point, path| (point == Point::Read && path.starts_with(b"d1")).then_some(fault));
         let report = fixture.protect();
         assert_eq!((report.done.failures, report.done.damaged.len()), (failures, damaged), "{report:?}");
-        assert!(report.done.failed.iter().all(|(_, why)| why.contains("Input/output error")), "{report:?}");
+        assert!(
+            report.done.failed.iter().all(|(_, why)| why.to_string().contains("Input/output error")),
+            "{report:?}"
+        );
         for ((name, _), before) in files.iter().zip(&before).filter(|((name, _), _)| name.starts_with("d1")) {
             assert!(std::fs::read(fixture.redundancy(name)).unwrap() == *before, "{name}");
         }

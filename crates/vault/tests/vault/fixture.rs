@@ -8,12 +8,20 @@ use gabion_vault::repair::{self, Repaired};
 use gabion_vault::run::RunContext;
 use gabion_vault::scrub::{self, Options, Selection};
 use gabion_vault::vault::{Location, Vault};
+use gabion_vault::worker::{self, Scanned, WorkedVault, Worker, WorkerOptions};
 use gabion_vault::world::{Clock, SECOND};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 pub(crate) const QUIET: RunContext<'static> =
     RunContext { threads: 2, rate: None, progress: &|_| {}, stopped: &|| false };
+
+/// The worker of a watch.
+pub(crate) fn live_worker<'a>(vault: &'a Vault, scanned: &'a Scanned) -> Worker<'a> {
+    let options = WorkerOptions { live_events: true, ..WorkerOptions::new(scanned) };
+    let run = RunContext { threads: 1, ..QUIET };
+    Worker { vault: WorkedVault::of(vault), run, options, name: worker::name(1) }
+}
 
 /// Rebuilds the catalogue of an open vault from headers.
 pub(crate) fn rebuild_catalogue(vault: &Vault) -> Rebuilt {

@@ -1,12 +1,12 @@
 //! Workers killed in the middle of a rename: the next worker finds the redundancy, wherever the file is by then.
 
-use super::fixture::{Fixture, TestRng, flip};
+use super::fixture::{Fixture, TestRng, flip, live_worker};
 use gabion_vault::catalogue::State;
 use gabion_vault::changelog::{Change, When};
 use gabion_vault::fault;
 use gabion_vault::protect;
 use gabion_vault::vault::{Location, Vault};
-use gabion_vault::worker::{self, Scanned, Worker};
+use gabion_vault::worker::Scanned;
 use gabion_vault::world::{Clock, SECOND};
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -100,8 +100,8 @@ fn write(fixture: &Fixture, name: &str, seed: u64, heard: bool) {
 
 fn work(vault: &Vault) {
     let scanned = Scanned::default();
-    let worker = Worker { live_events: true, ..Worker::new(vault, &scanned, worker::name(1)) };
-    let done = worker.drain_all(Some(&vault.catalogue), None).unwrap();
+    let worker = live_worker(vault, &scanned);
+    let done = worker.drain_all(None).unwrap();
     assert_eq!(done.failures, 0, "{done:?}");
 }
 

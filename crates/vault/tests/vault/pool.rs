@@ -121,7 +121,8 @@ impl PoolFixture {
             Ok(done) => (done.path, String::new()),
             Err(error) => (damage.path.clone(), error.to_string()),
         });
-        let left = done.chain(plan.failed.clone()).filter(|(_, why)| !why.is_empty());
+        let failed = plan.failed.iter().map(|(path, why)| (path.clone(), why.to_string()));
+        let left = done.chain(failed).filter(|(_, why)| !why.is_empty());
         left.map(|(path, why)| (String::from_utf8(path).unwrap(), why)).collect()
     }
 
@@ -495,7 +496,7 @@ fn a_code_that_does_not_fit_the_stripe_is_named() {
     let names: Vec<&String> = fixture.files.keys().filter(|name| name.starts_with("dir0")).collect();
     assert_eq!(report.done.failures as usize, names.len(), "{report:?}");
     for (_, why) in &report.done.failed {
-        assert_eq!(why, "the code has 4 data columns, the file is striped over 3");
+        assert_eq!(why.to_string(), "the code has 4 data columns, the file is striped over 3");
     }
     // All redundancy is still there.
     assert!(names.iter().all(|name| fixture.redundancy(name).len() == 2));

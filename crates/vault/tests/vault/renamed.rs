@@ -1,12 +1,12 @@
 //! Files renamed over names of other protected files keep their redundancy, and their corruption counts as damage.
 
-use super::fixture::{Fixture, QUIET, TestRng, flip};
+use super::fixture::{Fixture, QUIET, TestRng, flip, live_worker};
 use gabion_vault::catalogue::State;
 use gabion_vault::changelog::{Change, When};
 use gabion_vault::degraded::{DegradedReader, copy_out};
 use gabion_vault::repair;
 use gabion_vault::tree::Generation;
-use gabion_vault::worker::{self, Scanned, Worker};
+use gabion_vault::worker::Scanned;
 use gabion_vault::world::{Clock, SECOND};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -232,8 +232,8 @@ fn redundancy_is_kept_for_a_file_whose_rename_was_not_worked_off() {
 fn work(fixture: &Fixture) {
     let vault = &fixture.vault;
     let scanned = Scanned::default();
-    let worker = Worker { live_events: true, ..Worker::new(vault, &scanned, worker::name(1)) };
-    let done = worker.drain(Some(&vault.catalogue), None).unwrap();
+    let worker = live_worker(vault, &scanned);
+    let done = worker.drain(None).unwrap();
     assert_eq!(done.failures, 0, "{done:?}");
 }
 

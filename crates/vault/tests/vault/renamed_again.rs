@@ -1,11 +1,12 @@
 //! Files that are renamed again while a worker processes their first rename: redundancy follows, and none is left under
 //! intermediate names.
 
-use super::fixture::{Fixture, QUIET, TestRng};
+use super::fixture::{Fixture, QUIET, TestRng, live_worker};
 use super::sharing::{Moment, Stalled};
 use gabion_vault::changelog::{Change, Changelog, When};
 use gabion_vault::repair;
-use gabion_vault::worker::{self, Done, Scanned, Worker};
+use gabion_vault::run::{Progress, RunContext};
+use gabion_vault::worker::{Done, Scanned};
 use gabion_vault::world::{Clock, SECOND};
 use std::path::Path;
 use std::sync::Mutex;
@@ -39,17 +40,13 @@ fn work(
     changelog: &dyn Changelog,
     scanned: &Scanned,
     stopped: &(dyn Fn() -> bool + Sync),
-    progress: &(dyn Fn(u64, u64) + Sync),
+    progress: &(dyn Fn(Progress) + Sync),
 ) -> Done {
     let vault = &fixture.vault;
-    let worker = Worker {
-        changelog,
-        live_events: true,
-        progress,
-        stopped,
-        ..Worker::new(vault, scanned, worker::name(1))
-    };
-    worker.drain(Some(&vault.catalogue), None).unwrap()
+    let mut worker = live_worker(vault, scanned);
+    worker.vault.changelog = changelog;
+    worker.run = RunContext { progress, stopped, ..worker.run };
+    worker.drain(None).unwrap()
 }
 
 /// Regression: a worker moved redundancy of a batch of renamed files and then ran out of its time, or was stopped,
@@ -67,8 +64,8 @@ fn redundancy_follows_a_file_that_is_renamed_again_before_the_first_rename_is_do
         clock.set(clock.now() + 10 * SECOND);
         let (calls, none) = (AtomicUsize::new(0), Scanned::default());
         // Called when the first file is done.
-        let progress = |files: u64, _: u64| {
-            if files == 1 && calls.fetch_add(1, Ordering::Relaxed) == 0 {
+        let progress = |progress: Progress| {
+            if matches!(progress, Progress::Done(1, _)) && calls.fetch_add(1, Ordering::Relaxed) == 0 {
                 match end {
                     End::GivenBack => clock.set(clock.now() + 5 * SECOND),
                     End::Stopped => {}
@@ -86,7 +83,7 @@ fn redundancy_follows_a_file_that_is_renamed_again_before_the_first_rename_is_do
             rename(parts, "second", "b", "c");
         }
         clock.set(clock.now() + 60 * SECOND);
-        let done = work(&fixture, log, &none, &|| false, &|_, _| {});
+        let done = work(&fixture, log, &none, &|| false, &|_| {});
         assert_eq!(log.pending().unwrap().entries(), 0, "{end:?}: {done:?}");
         assert_eq!((done.stripes.0, done.failures), (0, 0), "{end:?}: nothing is encoded anew: {done:?}");
         let has = |name: &str| fixture.redundancy(name).exists();
@@ -121,7 +118,7 @@ fn redundancy_of_a_renamed_file_goes_with_the_directory_that_is_deleted() {
     };
     let meanwhile = Mutex::new(Some(Box::new(meanwhile) as Box<_>));
     let stalled = Stalled { inner: log, at: Moment::Completing, meanwhile };
-    let done = work(&fixture, &stalled, &Scanned::default(), &|| false, &|_, _| {});
+    let done = work(&fixture, &stalled, &Scanned::default(), &|| false, &|_| {});
     assert_eq!(done.failures, 0, "{done:?}");
     assert!(stalled.meanwhile.lock().unwrap().is_none(), "the directory was deleted");
     clock.set(clock.now() + 60 * SECOND);
@@ -151,7 +148,7 @@ fn unknown_redundancy_is_removed_when_a_gap_is_closed() {
         log.record(&[Change::gap(gap, When::now(fixture.clock.now(), 0))]).unwrap();
         fixture.clock.set(fixture.clock.now() + 10 * SECOND);
         let scanned = Scanned::whole(log.sequence().unwrap());
-        let done = work(&fixture, log, &scanned, &|| false, &|_, _| {});
+        let done = work(&fixture, log, &scanned, &|| false, &|_| {});
         assert_eq!((done.removed, done.failures), (2, 0), "{done:?}");
         let found = ["part/here", "part/vanished", "part/stray", "part/deep"];
         let found = found.map(|name| fixture.redundancy(name).exists());

@@ -57,7 +57,7 @@ fn an_interrupted_repair_keeps_what_was_written_since() {
         let fixture = interrupted(&content);
         write(&fixture, offset, edit);
         let failed = fixture.protect().done.failed;
-        assert!(failed.len() == 1 && failed[0].1.contains("`gabion repair`"), "{failed:?}");
+        assert!(failed.len() == 1 && failed[0].1.to_string().contains("`gabion repair`"), "{failed:?}");
         let [done] = &repair_unchanged(&fixture)[..] else { panic!("{offset}: nothing was finished") };
         assert!(done.lost.is_empty() && done.data_blocks == 1, "{offset}: {done:?}");
         let before = content.clone();
@@ -260,7 +260,10 @@ fn a_file_that_was_gone_gets_its_permissions_and_bytes_from_the_next_repair() {
         fs::create_dir_all(&marks).unwrap();
         fs::write(marks.join(hash.as_str()), mark).unwrap();
         let failed = fixture.protect().done.failed;
-        assert!(failed.len() == 1 && failed[0].1.contains("`gabion repair`"), "{written}: {failed:?}");
+        assert!(
+            failed.len() == 1 && failed[0].1.to_string().contains("`gabion repair`"),
+            "{written}: {failed:?}"
+        );
         let [done] = &repair_unchanged(&fixture)[..] else { panic!("{written}: nothing was finished") };
         assert_eq!(done.state, State::Protected, "{written}: {done:?}");
         assert!(fixture.read("file") == content, "{written}");

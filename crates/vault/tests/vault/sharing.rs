@@ -1,13 +1,15 @@
 //! Several workers on one backlog: they share it, none loses a claim while it is alive, and a stalled one overwrites
 //! nothing.
 
-use super::fixture::{Fixture, TestRng};
+use super::fixture::{Fixture, QUIET, TestRng};
+use gabion_vault::catalogue::Catalogue;
 use gabion_vault::changelog::{
     Change, Changelog, Claim, Completion, Durability, Entry, Result, Sequence, Summary, Ticket, When,
     WorkerId,
 };
+use gabion_vault::run::{Progress, RunContext};
 use gabion_vault::vault::Vault;
-use gabion_vault::worker::{self, Done, Scanned, Worker};
+use gabion_vault::worker::{self, Done, Scanned, WorkedVault, Worker, WorkerOptions};
 use gabion_vault::world::{Clock, Nanos, SECOND};
 use std::sync::{Condvar, Mutex};
 
@@ -48,28 +50,23 @@ impl Simulation {
     }
 }
 
-fn worker<'a>(
-    vault: &'a Parts<'a>,
+/// Runs one of several workers. A catalogue belongs to one thread, so each has its own.
+fn work(
+    parts: &Parts<'_>,
     number: u32,
-    changelog: &'a dyn Changelog,
-    progress: &'a (dyn Fn(u64, u64) + Sync),
-) -> Worker<'a> {
-    Worker {
-        storage: vault.storage,
-        coders: vault.coders,
-        clock: vault.clock,
-        policy: vault.policy,
-        changelog,
-        threads: 1,
-        scanned: &vault.scanned,
-        hold: false,
-        retry: SECOND,
-        live_events: false,
-        approved: false,
+    changelog: &dyn Changelog,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Done {
+    let directory = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::open(&directory.path().join("catalogue")).unwrap();
+    let Parts { storage, coders, clock, policy, ref scanned, .. } = *parts;
+    let worker = Worker {
+        vault: WorkedVault { storage, coders, clock, policy, changelog, catalogue: &catalogue },
+        run: RunContext { threads: 1, progress, ..QUIET },
+        options: WorkerOptions::new(scanned),
         name: worker::name(number),
-        progress,
-        stopped: &|| false,
-    }
+    };
+    worker.drain(None).unwrap()
 }
 
 /// Parts of a vault that threads share.
@@ -110,15 +107,14 @@ fn slow_workers_share_a_backlog_and_do_each_file_once() {
         let parts = Parts::of(&fixture.vault);
         let simulation = Simulation::new(&fixture.clock, workers);
         let run = |number: usize| -> (Nanos, Done) {
-            let progress = |_: u64, bytes: u64| {
-                if bytes > 0 {
+            let progress = |progress: Progress| {
+                if let Progress::Done(_, bytes @ 1..) = progress {
                     simulation.pass(number, Some(bytes as Nanos * SECOND / RATE));
                 }
             };
-            let worker = worker(&parts, number as u32 + 1, parts.changelog, &progress);
             let mut done = Done::default();
             while parts.changelog.pending().unwrap().entries() > 0 {
-                done = done.and(worker.drain(None, None).unwrap());
+                done = done.and(work(&parts, number as u32 + 1, parts.changelog, &progress));
                 // Others process the rest.
                 simulation.pass(number, Some(SECOND / 10));
             }
@@ -231,12 +227,12 @@ fn a_stalled_worker_replaces_no_newer_redundancy() {
             clock.set(clock.now() + 3600 * SECOND);
             std::fs::write(path, TestRng(3).bytes(7000)).unwrap();
             parts.changelog.record(&[Change::modify_whole("file", When::now(clock.now(), 0))]).unwrap();
-            let done = worker(parts, 2, parts.changelog, &|_, _| {}).drain(None, None).unwrap();
+            let done = work(parts, 2, parts.changelog, &|_| {});
             assert_eq!((done.encoded, done.failures), (1, 0), "the other worker protects the new version");
         };
         let meanwhile = Mutex::new(Some(Box::new(meanwhile) as Box<_>));
         let stalled = Stalled { inner: parts.changelog, at: Moment::Checked, meanwhile };
-        let done = worker(parts, 1, &stalled, &|_, _| {}).drain(None, None).unwrap();
+        let done = work(parts, 1, &stalled, &|_| {});
         assert_eq!((done.encoded, done.failures), (0, 0), "its work is not counted, and nothing has failed");
         let repositories = parts.storage.repositories();
         let part = repositories[0].place(b"file").open(parts.coders).unwrap().unwrap();

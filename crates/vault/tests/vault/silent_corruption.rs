@@ -159,7 +159,7 @@ fn a_new_name_of_a_damaged_file_is_not_protected() {
     std::fs::hard_link(fixture.path("a"), fixture.path("h")).unwrap();
     let report = fixture.protect();
     assert_eq!(report.done.failures, 1, "{report:?}");
-    assert!(report.done.failed[0].1.contains("hard link of a"), "{report:?}");
+    assert!(report.done.failed[0].1.to_string().contains("hard link of a"), "{report:?}");
     assert!(!fixture.redundancy("h").exists());
     fixture.scrub();
     fixture.repair("a");

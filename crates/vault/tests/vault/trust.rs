@@ -185,7 +185,10 @@ fn a_full_repository_fails_by_name_and_recovers() {
     let report = protect::protect(&vault, QUIET).unwrap();
     let [(path, why)] = &report.done.failed[..] else { panic!("{report:?}") };
     assert_eq!(path, b"large");
-    assert!(why.contains("redundancy/large") && why.contains("No space left"), "{why}");
+    assert!(
+        why.to_string().contains("redundancy/large") && why.to_string().contains("No space left"),
+        "{why}"
+    );
     assert_eq!(report.done.encoded, 1);
     // Nothing incomplete is left, and with free space it works.
     assert_eq!(std::fs::read_dir(disk.join("repository/staging")).unwrap().count(), 0);

@@ -13,6 +13,7 @@ use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::State;
 use gabion_vault::damage::DamageReport;
 use gabion_vault::repair::{Options, Plan, Repaired, plan, repair};
+use gabion_vault::retry::Failure;
 use gabion_vault::vault::Vault;
 use std::io::{IsTerminal, stdin};
 
@@ -101,7 +102,7 @@ impl Args {
             for damage in &plan.files {
                 match self.output.run(&self.effort, |context| repair(&vault, &damage.path, context))? {
                     Ok(done) => repaired.push(done),
-                    Err(error) => failed.push((damage.path.clone(), error.to_string())),
+                    Err(error) => failed.push((damage.path.clone(), error.into())),
                 }
             }
         }
@@ -173,7 +174,7 @@ impl Args {
         &self,
         plan: &Plan,
         repaired: &[Repaired],
-        failed: &[(Vec<u8>, String)],
+        failed: &[(Vec<u8>, Failure)],
         went: bool,
         compute: &Compute,
     ) {

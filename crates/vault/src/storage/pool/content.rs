@@ -9,6 +9,7 @@ use super::stub::{Piece, Stub};
 use super::{Pool, Shared};
 use crate::format::Metadata;
 use crate::geometry::Run;
+use crate::retry::{Failure, Retry};
 use crate::storage::{Content, Fault, Storage};
 use crate::tree::{Stat, absent_is_none};
 use rustix::fs::{Advice, fadvise};
@@ -163,15 +164,20 @@ impl Pool {
             let want = block.min(size - at) as usize;
             let got = content.read_range(at, &mut buffer[..want]);
             let column = (at / block % content.stub.stripe()) as usize;
-            let lost = |why: String| {
+            let lost = |why: Failure| {
                 let target = content.stub.targets[column].clone();
                 PoolError::Lost { path: path.to_vec(), column, target, why }
             };
             match got {
                 Ok(got) if got == want => {}
-                Ok(got) => return Err(lost(format!("its object is {} bytes too short", want - got))),
-                Err(Fault::Lost(_)) => return Err(lost("it is gone".to_owned())),
-                Err(fault) => return Err(lost(fault.to_string())),
+                Ok(got) => {
+                    return Err(lost(Failure::new(
+                        format_args!("its object is {} bytes too short", want - got),
+                        Retry::Never,
+                    )));
+                }
+                Err(Fault::Lost(_)) => return Err(lost(Failure::new("it is gone", Retry::Later))),
+                Err(fault) => return Err(lost(fault.into())),
             }
             output
                 .write_all(&buffer[..want])

@@ -2,6 +2,7 @@
 
 use super::config::ConfigError;
 use crate::display_path::DisplayPath;
+use crate::retry::{Failure, Retry, Retryable};
 use std::io;
 use std::path::PathBuf;
 
@@ -118,7 +119,7 @@ pub enum PoolError {
         /// The target of the column.
         target: String,
         /// The reason.
-        why: String,
+        why: Failure,
     },
     /// A file was replaced, moved or removed during an operation.
     #[error("{}: it was changed meanwhile", DisplayPath::bytes(.path))]
@@ -167,6 +168,28 @@ impl PoolError {
             PoolError::Config(_) | PoolError::Unfit { .. } => io::ErrorKind::InvalidInput,
             PoolError::Mounted { .. } => io::ErrorKind::ResourceBusy,
             _ => io::ErrorKind::Other,
+        }
+    }
+}
+
+impl Retryable for PoolError {
+    fn retry(&self) -> Retry {
+        match self {
+            PoolError::Changed { .. } | PoolError::Left { .. } => Retry::Now,
+            PoolError::Path { source, .. }
+            | PoolError::Target { source, .. }
+            | PoolError::Caller { source, .. } => source.retry(),
+            PoolError::Domains { .. }
+            | PoolError::Quorum { .. }
+            | PoolError::Mirrors { .. }
+            | PoolError::Mounted { .. } => Retry::Later,
+            PoolError::Lost { why, .. } => why.retry(),
+            PoolError::NotFound { .. }
+            | PoolError::Ambiguous { .. }
+            | PoolError::Foreign { .. }
+            | PoolError::Unfit { .. }
+            | PoolError::Config(_)
+            | PoolError::NoTarget { .. } => Retry::AfterChange,
         }
     }
 }

@@ -16,6 +16,7 @@ use super::view::{MirrorCopy, View};
 use crate::format::Metadata;
 use crate::geometry::{Run, merge};
 use crate::redundancy::read_up_to;
+use crate::retry::{Failure, Retry};
 use crate::storage::Repairable;
 use crate::tree::{Kind, Stat, Tree, absent_is_none, split};
 use gabion_platform::lock::Lockable;
@@ -163,7 +164,10 @@ impl PoolRepair {
             path: self.path.clone(),
             column,
             target: self.stub.targets[column].clone(),
-            why: "it is lost, and no target in a separate failure domain can replace it".to_owned(),
+            why: Failure::new(
+                "it is lost, and no target in a separate failure domain can replace it",
+                Retry::Later,
+            ),
         };
         Err(failed.unwrap_or_else(nowhere).into())
     }
