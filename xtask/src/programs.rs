@@ -1,6 +1,7 @@
 //! Test programs: one call of cargo builds them, then they run side by side.
 //!
-//! `cargo test` runs one program after the other. Most of ours wait for disks, processes and timers, so that the processors idle half of the time.
+//! `cargo test` runs one program after the other. Most of ours wait for disks, processes and timers, so that the
+//! processors idle half of the time.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -155,10 +156,11 @@ pub(crate) struct Ended {
     pub(crate) failure: Option<String>,
 }
 
-/// Runs the jobs in their order, `at_once` of them side by side, and beside them the commands `one_by_one`: all whatever fails. Prints a line for
-/// each that has ended.
+/// Runs the jobs in their order, `at_once` of them side by side, and beside them the commands `one_by_one`: all
+/// whatever fails. Prints a line for each that has ended.
 ///
-/// Their output goes to files below `directory`, not through pipes: a process that a test leaves behind would keep a pipe open.
+/// Their output goes to files below `directory`, not through pipes: a process that a test leaves behind would keep a
+/// pipe open.
 pub(crate) fn run(
     jobs: Vec<Job>,
     at_once: usize,

@@ -73,8 +73,8 @@ impl Steps {
         result
     }
 
-    /// A step that runs test programs side by side, and beside them commands of cargo, one by one, each with a line of its own in the table. What they
-    /// say of tests that fail is kept.
+    /// A step that runs test programs side by side, and beside them commands of cargo, one by one, each with a line
+    /// of its own in the table. What they say of tests that fail is kept.
     pub(crate) fn programs(
         &mut self,
         name: &str,
@@ -101,7 +101,8 @@ impl Steps {
         result
     }
 
-    /// What the tests that failed said, to be shown once more behind the table: nobody looks for it above the lines of hundreds of tests.
+    /// What the tests that failed said, to be shown once more behind the table: nobody looks for it above the lines
+    /// of hundreds of tests.
     pub(crate) fn failures(&self) -> &str {
         &self.failures
     }

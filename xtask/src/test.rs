@@ -14,27 +14,29 @@ use crate::{aarch64, dependencies, readme, tidy, tools};
 
 /// Run all checks: format, lints, tests on every rung of the CPU ladder, documentation, tidy
 ///
-/// Stops after the first step that fails and shows its command. The tests run once with the kernel that the engine chooses by itself and then
-/// once per row of the kernel table that this CPU supports, forced with GABION_KERNEL; the other rows are shown as SKIP. Set
-/// GABION_REQUIRE_KERNELS=name,name to make a skipped row a failure. Tests that cannot run on this machine (no root, no FUSE, a missing tool) are
-/// listed at the end with their reasons; GABION_REQUIRE_ALL=1, which CI=true implies, makes each of them a failure. Once more the engine is tested
-/// without its run-time compiler, so that programs are interpreted.
+/// Stops after the first step that fails and shows its command. The tests run once with the kernel that the engine
+/// chooses by itself and then once per row of the kernel table that this CPU supports, forced with GABION_KERNEL; the
+/// other rows are shown as SKIP. Set GABION_REQUIRE_KERNELS=name,name to make a skipped row a failure. Tests that
+/// cannot run on this machine (no root, no FUSE, a missing tool) are listed at the end with their reasons;
+/// GABION_REQUIRE_ALL=1, which CI=true implies, makes each of them a failure. Once more the engine is tested without
+/// its run-time compiler, so that programs are interpreted.
 ///
-/// Test programs run side by side, one more of them than there are processors; GABION_TESTS_AT_ONCE chooses another number. Beside them, while they
-/// wait for disks and timers, cargo does what needs no test: further lints, documentation, the build without the compiler. The output of each is kept
-/// below target/tests.
+/// Test programs run side by side, one more of them than there are processors; GABION_TESTS_AT_ONCE chooses another
+/// number. Beside them, while they wait for disks and timers, cargo does what needs no test: further lints,
+/// documentation, the build without the compiler. The output of each is kept below target/tests.
 ///
-/// Decoders are then fed with more random and hostile inputs than in their ordinary tests: fixed seeds, a fixed number of inputs. Property tests
-/// have a fixed seed as well; with --full it is a random one. Commands are shown with it; PROPTEST_RNG_SEED chooses another. The engine's
-/// conformance suite runs with NEON under emulation, without its long tests.
+/// Decoders are then fed with more random and hostile inputs than in their ordinary tests: fixed seeds, a fixed
+/// number of inputs. Property tests have a fixed seed as well; with --full it is a random one. Commands are shown
+/// with it; PROPTEST_RNG_SEED chooses another. The engine's conformance suite runs with NEON under emulation, without
+/// its long tests.
 ///
-/// Missing Debian packages are installed when this runs as root; otherwise it says what to type. Test suites of others are built into
-/// target/tools.
+/// Missing Debian packages are installed when this runs as root; otherwise it says what to type. Test suites of
+/// others are built into target/tools.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Also run the engine's tests for aarch64 under emulation (downloads about 150 MB once), kill commands and mounts before each of
-    /// their changes of files, not before a sample of them, run 2000 rounds of random histories of pools, and all random cases of long tests, not a
-    /// quarter of them (some hours more)
+    /// Also run the engine's tests for aarch64 under emulation (downloads about 150 MB once), kill commands and
+    /// mounts before each of their changes of files, not before a sample of them, run 2000 rounds of random histories
+    /// of pools, and all random cases of long tests, not a quarter of them (some hours more)
     #[arg(long)]
     full: bool,
     /// While developing: no forced kernels and no documentation
@@ -102,9 +104,9 @@ fn is_set(name: &str) -> bool {
 /// Environment variable with the seed of property tests.
 const SEED: &str = "PROPTEST_RNG_SEED";
 
-/// Gives property tests a seed, which the table's commands show: CI tries the same cases in every run, so that a rare failure does not refuse a
-/// change that has nothing to do with it. With --full the seed is random, and long tests try all their cases. The caller's own choice of a seed goes
-/// before both.
+/// Gives property tests a seed, which the table's commands show: CI tries the same cases in every run, so that a rare
+/// failure does not refuse a change that has nothing to do with it. With --full the seed is random, and long tests
+/// try all their cases. The caller's own choice of a seed goes before both.
 fn seeded(args: &Args, cmd: Cmd) -> Cmd {
     let cmd = if args.full { cmd.env("GABION_ROUNDS", "all") } else { cmd };
     let usual = if args.full { random() } else { 1 };
@@ -116,7 +118,8 @@ fn random() -> u64 {
     std::collections::hash_map::RandomState::new().hash_one(SEED)
 }
 
-/// Tests that feed decoders: headers of redundancy and shards, stubs, pools, requests to the daemon, events of the kernel.
+/// Tests that feed decoders: headers of redundancy and shards, stubs, pools, requests to the daemon, events of the
+/// kernel.
 const FUZZED: &[&str] = &[
     "hostile::tests::",
     "format::header::tests::",
@@ -125,10 +128,12 @@ const FUZZED: &[&str] = &[
     "wire::",
 ];
 
-/// Plans of the engine from random bytes. Each input is encoded and decoded by every kernel, so that the ordinary tests' inputs take half a minute already.
+/// Plans of the engine from random bytes. Each input is encoded and decoded by every kernel, so that the ordinary
+/// tests' inputs take half a minute already.
 const FUZZED_LONG: &str = "conformance::bytes::";
 
-/// The same functions as the fuzzers of `fuzz/`, with fixed seeds and `factor` times the inputs of their ordinary tests.
+/// The same functions as the fuzzers of `fuzz/`, with fixed seeds and `factor` times the inputs of their ordinary
+/// tests.
 fn fuzzed(args: &Args, tests: Cmd, factor: u32) -> Cmd {
     let long = args.full.then_some(FUZZED_LONG);
     seeded(args, tests.args(FUZZED.iter().copied().chain(long)))
@@ -146,8 +151,8 @@ fn fuzz(args: &Args, programs: &[Program]) -> Vec<Job> {
     libraries.map(job).collect()
 }
 
-/// Conformance of the NEON kernels under emulation. Emulator, linker and standard library come over the network: where they cannot be had, the
-/// table shows the reason, and on CI, or with GABION_REQUIRE_ALL=1, that is a failure.
+/// Conformance of the NEON kernels under emulation. Emulator, linker and standard library come over the network:
+/// where they cannot be had, the table shows the reason, and on CI, or with GABION_REQUIRE_ALL=1, that is a failure.
 fn neon(args: &Args, steps: &mut Steps) -> Result<Option<Job>> {
     const NAME: &str = "NEON conformance";
     if args.quick || args.full || std::env::consts::ARCH != "x86_64" {
@@ -181,8 +186,8 @@ pub(crate) fn skipped(log: &str) -> String {
     text
 }
 
-/// What runs once more on each row: the tests of the engine, and those of the program that code, sign, check and repair with it. The others would do the
-/// same again, whatever row is forced.
+/// What runs once more on each row: the tests of the engine, and those of the program that code, sign, check and
+/// repair with it. The others would do the same again, whatever row is forced.
 const FORCED: &[&str] = &[
     "gabion-engine:lib",
     "gabion-engine:conformance",
@@ -193,8 +198,8 @@ const FORCED: &[&str] = &[
     "gabion:vault",
 ];
 
-/// Tests among these that walk the whole kernel table by themselves, or take long with what no row has a part in: ends of
-/// processes, what is said, headers, devices.
+/// Tests among these that walk the whole kernel table by themselves, or take long with what no row has a part in:
+/// ends of processes, what is said, headers, devices.
 const NOTHING_TO_GAIN: &[&str] = &[
     "compiler::tests",
     "conformance::bytes",
@@ -265,7 +270,8 @@ fn forced(args: &Args, programs: &[Program], rung: &Rung) -> Vec<Job> {
     coding.map(job).collect()
 }
 
-/// The engine's tests without its run-time compiler: what other architectures have, programs that are interpreted, in every row.
+/// The engine's tests without its run-time compiler: what other architectures have, programs that are interpreted, in
+/// every row.
 const BARE: &str = "test -p gabion-engine --no-default-features --lib --test conformance --test vectors";
 
 /// What cargo does while the tests with the engine's own choice of kernel run. First what later tests need.
@@ -327,7 +333,8 @@ mod tests {
     use crate::programs::Name;
     use crate::shell::Cmd;
 
-    /// A program that is renamed must be renamed in the lists, too: otherwise its tests would no longer run on each row.
+    /// A program that is renamed must be renamed in the lists, too: otherwise its tests would no longer run on each
+    /// row.
     #[test]
     fn the_programs_of_the_lists_exist() {
         for name in FORCED.iter().chain(LONGEST) {

@@ -20,7 +20,8 @@ pub(crate) fn known_if_there(cmd: Cmd) -> Cmd {
     if std::path::Path::new(PLACE).join("bin").is_dir() { known(cmd) } else { cmd }
 }
 
-/// Installs what is not there in this version. Not optimised: that takes twice as long, and what these programs do is call the kernel.
+/// Installs what is not there in this version. Not optimised: that takes twice as long, and what these programs do is
+/// call the kernel.
 pub(crate) fn ensure() -> Result<()> {
     let listed = Cmd::cargo("install --list --root").args([PLACE]).capture()?;
     for (name, version) in SUITES {

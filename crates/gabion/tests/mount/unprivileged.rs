@@ -1,4 +1,5 @@
-//! Mounts of users who are not root, in a namespace where the system is set up for them: nothing outside of it is changed.
+//! Mounts of users who are not root, in a namespace where the system is set up for them: nothing outside of it is
+//! changed.
 
 use super::fixture::{Fixture, can_mount};
 use super::posix::tools_are_required;
@@ -43,8 +44,8 @@ fn fixture(test: &str) -> Option<Fixture> {
     Some(fixture)
 }
 
-/// Unmounts what other tests had mounted when this namespace copied all mounts: a file system lives until its last copy is unmounted, so that the power
-/// of their disks could not be cut and their mounts did not end.
+/// Unmounts what other tests had mounted when this namespace copied all mounts: a file system lives until its last
+/// copy is unmounted, so that the power of their disks could not be cut and their mounts did not end.
 const DETACH_OTHERS: &str = r#"while read -r _ _ _ _ at _; do
   case $at in "${TMPDIR:-/tmp}"/*) umount -l "$at" 2>/dev/null ;; esac
 done < /proc/self/mountinfo
@@ -108,8 +109,8 @@ fn mounted_for_all_where_users_may_mount_for_others() {
     }
 }
 
-/// What someone makes with another of his groups belongs to that group. With a group that the process which mounted has not, he is refused: what he had made
-/// stayed there, with the wrong group, though he was told that it failed.
+/// What someone makes with another of his groups belongs to that group. With a group that the process which mounted
+/// has not, he is refused: what he had made stayed there, with the wrong group, though he was told that it failed.
 #[test]
 fn mounted_files_have_the_group_they_were_made_with() {
     let Some(mut fixture) = fixture("groups") else { return };

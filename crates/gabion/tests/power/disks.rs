@@ -67,8 +67,9 @@ impl Disks {
 
     /// Takes a disk away that nobody uses.
     ///
-    /// A mount namespace that another process made meanwhile has a copy of the mount. Until it is gone the file system stays in memory, and mounting the
-    /// image would give that one again, with its power still cut. The kernel frees the loop device after the last copy.
+    /// A mount namespace that another process made meanwhile has a copy of the mount. Until it is gone the file
+    /// system stays in memory, and mounting the image would give that one again, with its power still cut. The kernel
+    /// frees the loop device after the last copy.
     pub(crate) fn unmount(&self, number: usize) {
         let point = self.point(number);
         until("nobody uses the disk any more", || run(Command::new("umount").arg(&point)).is_ok());
