@@ -367,6 +367,7 @@ impl Worker<'_> {
             threads,
             moved,
             known_elsewhere: job.known_elsewhere,
+            recorded: Some(&job.claim.entry),
             flushed,
             progress: &progress,
             stopped: self.stopped,
