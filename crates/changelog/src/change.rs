@@ -26,6 +26,8 @@ pub enum What {
         path: Vec<u8>,
         /// The bytes.
         range: Range<u64>,
+        /// Versions between which nothing else was written, if they are known.
+        span: Option<Span>,
     },
     /// A file or a directory was renamed, over whatever had the new name.
     Rename {
@@ -44,6 +46,31 @@ pub enum What {
         /// The path; empty for everything.
         root: Vec<u8>,
     },
+}
+
+/// Name of a version of a file, which no other version has. The changelog only compares them.
+pub type VersionName = [u8; 16];
+
+/// Two versions of a file, all bytes written between them being in the ranges of the change or entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// The version before the first write.
+    pub from: VersionName,
+    /// The version after the last write.
+    pub to: VersionName,
+}
+
+impl Span {
+    /// The span of an entry after a change: both, if the second begins where the first one ends, otherwise the later
+    /// one. The ranges of an entry are those of all its changes, so either is true of them.
+    pub(crate) fn join(before: Option<Span>, change: Option<Span>) -> Option<Span> {
+        match (before, change) {
+            (Some(before), Some(change)) if before.to == change.from => {
+                Some(Span { from: before.from, to: change.to })
+            }
+            (before, change) => change.or(before),
+        }
+    }
 }
 
 /// Times of a change, all from the clock of the host that saw it.
@@ -74,7 +101,16 @@ impl When {
 impl Change {
     /// Bytes of a file changed.
     pub fn modify(path: impl Into<Vec<u8>>, range: Range<u64>, when: When) -> Change {
-        Change { what: What::Modify { path: path.into(), range }, when }
+        Change { what: What::Modify { path: path.into(), range, span: None }, when }
+    }
+
+    /// The same modification with the versions before and after it.
+    #[must_use]
+    pub fn between(mut self, versions: Option<Span>) -> Change {
+        if let What::Modify { span, .. } = &mut self.what {
+            *span = versions;
+        }
+        self
     }
 
     /// A file appeared, or changed as a whole.
@@ -101,7 +137,7 @@ impl Change {
     /// A path that no file can have, an empty range, a rename into itself.
     pub fn check(&self) -> Result<()> {
         match &self.what {
-            What::Modify { path, range } => {
+            What::Modify { path, range, .. } => {
                 check_file(path)?;
                 if range.is_empty() {
                     return Err(Error::Range { start: range.start, end: range.end });

@@ -112,7 +112,7 @@ local function shown(path, slot)
   return {
     path, tostring(state[KIND]), state[ORIGIN] and '+' .. state[ORIGIN] or '-', state[RANGES], slot[SEQUENCE],
     state[FIRST], state[DUE], tostring(state[PRIORITY]), tostring(slot[ATTEMPTS]),
-    string.format('%.0f', slot[TOKEN]),
+    string.format('%.0f', slot[TOKEN]), state[FROM] or '', state[TO] or '',
   }
 end
 
@@ -263,15 +263,15 @@ local function page(keys, args)
   return entries
 end
 
-redis.register_function('gabion_changelog_1_record', record)
-redis.register_function('gabion_changelog_1_claim', claim)
-redis.register_function('gabion_changelog_1_renew', renew)
-redis.register_function('gabion_changelog_1_renew_all', renew_all)
-redis.register_function('gabion_changelog_1_bury', bury)
-redis.register_function('gabion_changelog_1_complete', complete)
-redis.register_function('gabion_changelog_1_release', release)
-redis.register_function('gabion_changelog_1_memory', memory)
-redis.register_function{ function_name = 'gabion_changelog_1_workers', callback = workers, flags = { 'no-writes' } }
-redis.register_function{ function_name = 'gabion_changelog_1_mine', callback = mine, flags = { 'no-writes' } }
-redis.register_function{ function_name = 'gabion_changelog_1_sums', callback = sums, flags = { 'no-writes' } }
-redis.register_function{ function_name = 'gabion_changelog_1_page', callback = page, flags = { 'no-writes' } }
+redis.register_function('gabion_changelog_2_record', record)
+redis.register_function('gabion_changelog_2_claim', claim)
+redis.register_function('gabion_changelog_2_renew', renew)
+redis.register_function('gabion_changelog_2_renew_all', renew_all)
+redis.register_function('gabion_changelog_2_bury', bury)
+redis.register_function('gabion_changelog_2_complete', complete)
+redis.register_function('gabion_changelog_2_release', release)
+redis.register_function('gabion_changelog_2_memory', memory)
+redis.register_function{ function_name = 'gabion_changelog_2_workers', callback = workers, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_2_mine', callback = mine, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_2_sums', callback = sums, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_2_page', callback = page, flags = { 'no-writes' } }

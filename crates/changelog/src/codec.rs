@@ -1,11 +1,12 @@
 //! Binary form of changes: fields in order, integers little-endian, lengths as u32.
 
-use crate::change::{Change, What, When};
+use crate::change::{Change, Span, What, When};
 
 /// Appends a change.
 pub(crate) fn put_change(change: &Change, out: &mut Vec<u8>) {
     let (tag, path) = match &change.what {
-        What::Modify { path, .. } => (0, path),
+        What::Modify { path, span: None, .. } => (0, path),
+        What::Modify { path, span: Some(_), .. } => (4, path),
         What::Rename { from, .. } => (1, from),
         What::Delete { path } => (2, path),
         What::Gap { root } => (3, root),
@@ -13,13 +14,20 @@ pub(crate) fn put_change(change: &Change, out: &mut Vec<u8>) {
     out.push(tag);
     put_bytes(path, out);
     match &change.what {
-        What::Modify { range, .. } => put_numbers(&[range.start, range.end], out),
+        What::Modify { range, span, .. } => {
+            put_numbers(&[range.start, range.end], out);
+            put_span(*span, out);
+        }
         What::Rename { to, .. } => put_bytes(to, out),
         What::Delete { .. } | What::Gap { .. } => {}
     }
     let When { at, due, latest, priority } = change.when;
     put_numbers(&[at, due, latest].map(i64::cast_unsigned), out);
     out.push(priority);
+}
+
+pub(crate) fn put_span(span: Option<Span>, out: &mut Vec<u8>) {
+    span.iter().for_each(|span| out.extend([span.from, span.to].as_flattened()));
 }
 
 pub(crate) fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
@@ -44,7 +52,8 @@ impl Reader<'_> {
         let tag = self.byte()?;
         let path = self.bytes()?;
         let what = match tag {
-            0 => What::Modify { path, range: self.number()?..self.number()? },
+            0 => What::Modify { path, range: self.number()?..self.number()?, span: None },
+            4 => What::Modify { path, range: self.number()?..self.number()?, span: Some(self.span()?) },
             1 => What::Rename { from: path, to: self.bytes()? },
             2 => What::Delete { path },
             3 => What::Gap { root: path },
@@ -54,6 +63,10 @@ impl Reader<'_> {
             When { at: self.nanos()?, due: self.nanos()?, latest: self.nanos()?, priority: self.byte()? };
         let change = Change { what, when };
         change.check().is_ok().then_some(change)
+    }
+
+    pub(crate) fn span(&mut self) -> Option<Span> {
+        Some(Span { from: self.take(16)?.try_into().ok()?, to: self.take(16)?.try_into().ok()? })
     }
 
     pub(crate) fn byte(&mut self) -> Option<u8> {
@@ -83,13 +96,14 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::{Reader, put_change};
-    use crate::change::{Change, When};
+    use crate::change::{Change, Span, When};
 
     #[test]
     fn what_was_put_is_read_and_nothing_else() {
         let when = When { at: -5, due: i64::MAX, latest: i64::MIN, priority: 255 };
         let changes = [
             Change::modify("a", 3..u64::MAX, when),
+            Change::modify("a", 3..4, when).between(Some(Span { from: [1; 16], to: [2; 16] })),
             Change::rename(vec![0xff; 4096], "b", when),
             Change::delete("", when),
             Change::gap("x/y\n", when),

@@ -30,6 +30,7 @@ pub struct Case {
 pub const CASES: &[Case] = &[
     Case { name: "collapse", run: collapse::sequences_collapse },
     Case { name: "ranges", run: collapse::ranges_merge },
+    Case { name: "spans", run: collapse::spans_join },
     Case { name: "odd-paths", run: collapse::odd_paths },
     Case { name: "refusals", run: collapse::impossible_changes_are_refused },
     Case { name: "pages", run: collapse::pages },

@@ -1,5 +1,6 @@
 //! Entries, claims and sums of a changelog.
 
+use crate::change::Span;
 use crate::ranges::Ranges;
 use gabion_platform::world::Nanos;
 
@@ -41,6 +42,8 @@ pub struct Entry {
     pub origin: Option<Vec<u8>>,
     /// The bytes that changed; empty unless something was modified.
     pub ranges: Ranges,
+    /// Versions between which nothing but the ranges was written, if they are known.
+    pub span: Option<Span>,
     /// The last change in it.
     pub sequence: Sequence,
     /// When the first change in it happened.

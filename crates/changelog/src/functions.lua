@@ -1,4 +1,4 @@
-#!lua name=gabion_changelog_1
+#!lua name=gabion_changelog_2
 
 -- The changelog as functions of the server: each call is atomic. The version in the name above and in the names at
 -- the end of claims.lua, which is the second part of this library, changes with anything that is stored.
@@ -19,14 +19,15 @@
 -- All sorted sets have score 0 throughout, so that they are in the order of their bytes.
 --
 -- A slot is { state, newer or false, sequence, token or 0, attempts }, a state
--- { kind, origin or false, ranges, first, stamp, due, latest, priority }, ranges one string of starts and ends.
+-- { kind, origin or false, ranges, first, stamp, due, latest, priority, from, to }, ranges one string of starts and
+-- ends; from and to are the versions that the ranges lie between, not there if they are not known.
 
 local MODIFY, MOVE, DELETE, GAP = 0, 1, 2, 3
 local WHOLE = { '0000000000000000', 'ffffffffffffffff' }
 local MAX_RANGES = 64
 local REQUEST_SECONDS = 86400
 
-local KIND, ORIGIN, RANGES, FIRST, STAMP, DUE, LATEST, PRIORITY = 1, 2, 3, 4, 5, 6, 7, 8
+local KIND, ORIGIN, RANGES, FIRST, STAMP, DUE, LATEST, PRIORITY, FROM, TO = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 local STATE, NEWER, SEQUENCE, TOKEN, ATTEMPTS = 1, 2, 3, 4, 5
 local L_PATH, L_ORIGIN, L_KIND, L_WORKER, L_GRANTED, L_EXPIRES = 1, 2, 3, 4, 5, 6
 
@@ -141,15 +142,24 @@ local function postpone(state, when)
   state[PRIORITY] = math.max(state[PRIORITY], when[4])
 end
 
-local function modify(state, range, when)
+-- The span of an entry after a change: both, if the second begins where the first one ends, otherwise the later one.
+local function span(state, from, to)
+  if from == '' then return end
+  if state[TO] ~= from then state[FROM] = from end
+  state[TO] = to
+end
+
+local function modify(state, range, when, from, to)
   if not state then
     state = fresh(MODIFY, when)
     state[RANGES] = range[1] .. range[2]
+    span(state, from, to)
     return state
   end
   if state[KIND] ~= GAP then
     state[KIND] = MODIFY
     state[RANGES] = insert(state[RANGES], range[1], range[2])
+    span(state, from, to)
   end
   postpone(state, when)
   return state
@@ -163,14 +173,14 @@ end
 
 local function gap(state, when)
   if not state then return fresh(GAP, when) end
-  state[KIND], state[RANGES] = GAP, ''
+  state[KIND], state[RANGES], state[FROM], state[TO] = GAP, '', nil, nil
   postpone(state, when)
   return state
 end
 
 local function copy(state)
   local twin = {}
-  for i = 1, PRIORITY do twin[i] = state[i] end
+  for i = 1, TO do twin[i] = state[i] end
   return twin
 end
 
@@ -353,15 +363,15 @@ local function answer(keys, request, result)
   return result
 end
 
--- request, then for each change: tag, path, other path, start, end, at, due, latest, priority
+-- request, then for each change: tag, path, other path, start, end, at, due, latest, priority, versions from and to
 local function record(keys, args)
   local again = answered(keys, args[1])
   if again then return again end
   local db = open(keys)
-  local count = (#args - 1) / 9
+  local count = (#args - 1) / 11
   local last = redis.call('HINCRBY', keys[1], 'sequence', count)
   for i = 1, count do
-    local at = 9 * i - 7
+    local at = 11 * i - 9
     local path, other, sequence = args[at + 1], args[at + 2], hex(last - count + i)
     local range, tag = { args[at + 3], args[at + 4] }, args[at]
     local when = { args[at + 5], args[at + 6], args[at + 7], tonumber(args[at + 8]) }
@@ -369,7 +379,7 @@ local function record(keys, args)
       -- A file that is there again after its deletion is another file.
       local slot = get(db, path)
       if slot and slot[STATE][KIND] == DELETE then range = WHOLE end
-      change(db, path, sequence, modify, range, when)
+      change(db, path, sequence, modify, range, when, args[at + 9], args[at + 10])
     elseif tag == 'gap' then
       change(db, path, sequence, gap, when)
     elseif tag == 'delete' then

@@ -33,6 +33,12 @@
 //! path. An origin is a hint: redundancy found there counts only if its header agrees with the file, otherwise it is computed again. The
 //! order of claims makes that rare.
 //!
+//! # Versions
+//! A modification may name the versions of the file before and after it ([`Span`]): then nothing but its range was written between the
+//! two. The entry has the span from the first version to the last one as long as each change begins with the version with which the one
+//! before it ended, otherwise the span of the last change. A worker that finds the file at the last version, and redundancy of the first
+//! one, needs to read no more than the ranges. Names of versions are opaque here; one that stands for no version at all holds a span open.
+//!
 //! # Times
 //! A modification is due when its file rested ([`When::due`]); each further change moves that on, up to
 //! [`When::latest`] of the first. A rename leaves due times alone, a deletion has its own. A file keeps the highest
@@ -82,7 +88,7 @@ pub mod server;
 #[cfg(feature = "redis")]
 pub use self::redis::{Redis, address::remember_password};
 pub use absent::Absent;
-pub use change::{Change, MAX_PATH, What, When, is_within};
+pub use change::{Change, MAX_PATH, Span, VersionName, What, When, is_within};
 pub use embedded::Embedded;
 pub use entry::{Claim, Completion, Durability, Entry, Kind, Memory, Sequence, Summary, WorkerId};
 pub use error::{Error, PathFault, Refusal, Result, ServerError};

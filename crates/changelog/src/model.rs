@@ -4,7 +4,7 @@
 //! the claim.
 
 use crate::busy::{Busy, MAX_PASSED_OVER};
-use crate::change::{Change, What, When, is_within};
+use crate::change::{Change, Span, What, When, is_within};
 use crate::entry::{Claim, Completion, Durability, Entry, Kind, Sequence, Summary, WorkerId};
 use crate::error::{Error, Refusal, Result};
 use crate::queue::Ticket;
@@ -37,7 +37,7 @@ struct Path {
 
 #[derive(Debug, Clone)]
 enum Fact {
-    Modified(Range<u64>, When),
+    Modified(Range<u64>, Option<Span>, When),
     Deleted(When),
     Lost(When),
     /// Redundancy was here, if it was not moved before.
@@ -62,6 +62,7 @@ struct View {
     kind: Kind,
     origin: Option<Vec<u8>>,
     ranges: Vec<Range<u64>>,
+    span: Option<Span>,
     times: Times,
     priority: u8,
 }
@@ -80,7 +81,7 @@ impl View {
     fn new(kind: Kind, when: When) -> View {
         let due = when.due.min(when.latest);
         let times = Times { first: when.at, stamp: when.at, due, latest: when.latest };
-        View { kind, origin: None, ranges: Vec::new(), times, priority: when.priority }
+        View { kind, origin: None, ranges: Vec::new(), span: None, times, priority: when.priority }
     }
 
     fn later(mut self, when: When) -> View {
@@ -93,11 +94,18 @@ impl View {
     fn and(view: Option<View>, fact: &Fact) -> Option<View> {
         let had = view.is_some();
         match (fact, view) {
-            (Fact::Modified(range, when), view) => {
+            (Fact::Modified(range, span, when), view) => {
                 let mut view = view.unwrap_or_else(|| View::new(Kind::Modify, *when));
                 if view.kind != Kind::Gap {
                     view.kind = Kind::Modify;
                     view.ranges = union(view.ranges, range.clone());
+                    view.span = match (view.span, *span) {
+                        (Some(Span { from, to }), Some(span)) if to == span.from => {
+                            Some(Span { from, to: span.to })
+                        }
+                        (before, None) => before,
+                        (_, span) => span,
+                    };
                 }
                 Some(if had { view.later(*when) } else { view })
             }
@@ -106,7 +114,7 @@ impl View {
             }
             (Fact::Lost(when), view) => {
                 let view = view.unwrap_or_else(|| View::new(Kind::Gap, *when));
-                let view = View { kind: Kind::Gap, ranges: Vec::new(), ..view };
+                let view = View { kind: Kind::Gap, ranges: Vec::new(), span: None, ..view };
                 Some(if had { view.later(*when) } else { view })
             }
             (Fact::Moved(when), _) => Some(View::new(Kind::Move, *when)),
@@ -176,12 +184,13 @@ impl Path {
     }
 
     fn entry(&self, path: &[u8]) -> Option<Entry> {
-        let View { kind, origin, ranges, times, priority } = self.view()?;
+        let View { kind, origin, ranges, span, times, priority } = self.view()?;
         Some(Entry {
             path: path.to_vec(),
             kind,
             origin,
             ranges: ranges.into_iter().collect::<Ranges>(),
+            span,
             sequence: self.last(),
             first: times.first,
             due: times.due,
@@ -209,10 +218,10 @@ impl Facts {
     fn record(&mut self, Change { what, when }: &Change) {
         self.sequence += 1;
         match what {
-            What::Modify { path, range } => {
+            What::Modify { path, range, span } => {
                 let view = self.paths.get(path).and_then(Path::view);
                 let deleted = view.is_some_and(|view| view.kind == Kind::Delete);
-                self.add(path, Fact::Modified(if deleted { WHOLE } else { range.clone() }, *when));
+                self.add(path, Fact::Modified(if deleted { WHOLE } else { range.clone() }, *span, *when));
             }
             What::Gap { root } => self.add(root, Fact::Lost(*when)),
             What::Delete { path } => {

@@ -12,7 +12,7 @@ mod answer;
 mod link;
 
 use crate::busy::MAX_PASSED_OVER;
-use crate::change::{Change, What};
+use crate::change::{Change, Span, What};
 use crate::codec::{Reader, put_change};
 use crate::entry::{Claim, Completion, Durability, Entry, Memory, Sequence, Summary, WorkerId};
 use crate::error::{Error, Refusal, Result};
@@ -75,8 +75,12 @@ fn record(link: &mut Link, batch: &Batch) -> Result<Sequence> {
 
 fn put_arguments(change: Change, arguments: &mut Vec<Vec<u8>>) {
     let none = Vec::new;
+    let mut versions = [none(), none()];
     let (tag, path, other, range) = match change.what {
-        What::Modify { path, range } => ("modify", path, none(), range),
+        What::Modify { path, range, span } => {
+            versions = span.map_or(versions, |Span { from, to }| [from.to_vec(), to.to_vec()]);
+            ("modify", path, none(), range)
+        }
         What::Rename { from, to } => ("rename", from, to, 0..0),
         What::Delete { path } => ("delete", path, none(), 0..0),
         What::Gap { root } => ("gap", root, none(), 0..0),
@@ -84,6 +88,7 @@ fn put_arguments(change: Change, arguments: &mut Vec<Vec<u8>>) {
     let when = change.when;
     arguments.extend([tag.into(), path, other, hex(range.start), hex(range.end)]);
     arguments.extend([time(when.at), time(when.due), time(when.latest), when.priority.to_string().into()]);
+    arguments.extend(versions);
 }
 
 /// Result of an operation on a claim.

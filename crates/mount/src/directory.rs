@@ -13,7 +13,7 @@ mod resolve;
 use crate::attributes::attributes;
 use crate::handles::Handles;
 use crate::nodes::Nodes;
-use crate::pending::{Flusher, PendingWrites};
+use crate::pending::{Flusher, PendingWrites, Spans};
 use crate::recorder::Recorder;
 use crate::replies::{Answer, Space};
 use content::OpenFile;
@@ -95,14 +95,16 @@ impl Directory {
     ) -> io::Result<Directory> {
         let source = Source::open(path, hidden.as_bytes())?;
         let nodes = Arc::new(Nodes::default());
-        let pending = Arc::new(PendingWrites::new(Arc::clone(&nodes), Arc::clone(&recorder)));
+        let history: Arc<History> = Arc::default();
+        let spans: Arc<dyn Spans> = history.clone();
+        let pending = Arc::new(PendingWrites::new(Arc::clone(&nodes), Arc::clone(&recorder), Some(spans)));
         let flusher = Flusher::start(Arc::clone(&pending), |_| {})?;
         Ok(Directory {
             source,
             nodes,
             files: Handles::default(),
             pending,
-            history: Arc::default(),
+            history,
             lengths: Lengths::default(),
             directories: Handles::default(),
             recorder,
@@ -128,7 +130,7 @@ impl Directory {
             }
             for path in paths {
                 let rest = self.recorder.rest_of(&path, &(*stat).into());
-                self.recorder.record_write(path, range.clone(), rest);
+                self.recorder.record_write(path, range.clone(), None, rest);
             }
         }
     }

@@ -4,86 +4,137 @@
 //! while they touch, and a flush thread records them every [`FLUSH_INTERVAL`]. `fsync`, close and synchronous writes
 //! record the range of their file before they return.
 //!
-//! Invariant: when [`flush_file`](PendingWrites::flush_file) returns, every range that was added for the file before
-//! has been handed to the recorder, by this thread or by another one.
+//! With a range goes its [`Span`]: the versions of the file between which nothing but this range, and those recorded
+//! before, was written. A worker in another process reads no more than the ranges if the redundancy is of the first
+//! version and the file at the last one. So the last version is named only when it is certain that all its writes are
+//! recorded: no write is under way, and a later one would give the file another mtime. Until then the span is held open
+//! by a name that no version has, and the flush thread records the last range again when it can be closed. If the mount
+//! dies before, the span stays open, and the worker reads the whole file.
+//!
+//! Invariants: a range is added before the change that wrote it ends. When
+//! [`flush_file`](PendingWrites::flush_file) returns, every range that was added for the file before has been handed to
+//! the recorder, and spans of a file are recorded in their order: both since the file's lock is held meanwhile.
 
 use crate::nodes::Nodes;
 use crate::recorder::{Recorder, Rest};
-use gabion_platform::sync::{self, lock};
+use gabion_platform::sync::lock;
+use gabion_vault::changelog::Span;
+use gabion_vault::world::Nanos;
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Interval at which pending ranges are recorded.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Time after which a write would give a file another mtime than the one before.
+const NEXT_MTIME: Duration = Duration::from_millis(25);
+
+/// Versions of files between recorded ranges.
+pub(crate) trait Spans: Send + Sync {
+    /// The span from the last one to the present version, if no further write can belong to it.
+    fn close(&self, number: u64, now: Nanos) -> Close;
+
+    /// The span from the last one to a name that no version has. None if nothing is known of the file.
+    fn hold_open(&self, number: u64) -> Option<Span>;
+}
+
+/// Answer to [`Spans::close`].
+pub(crate) enum Close {
+    Now(Span),
+    /// Writes to the present version are possible.
+    Later,
+    /// The versions of the file are not known.
+    Never,
+}
+
+/// What was written to a file.
+struct Written {
+    range: Range<u64>,
+    rest: Rest,
+    /// The range is recorded, and only the end of its span is not.
+    is_open: bool,
+}
+
 /// Pending ranges of one mount, by the number of their file.
 pub(crate) struct PendingWrites {
     nodes: Arc<Nodes>,
     recorder: Arc<Recorder>,
-    ranges: Mutex<HashMap<u64, (Range<u64>, Rest)>>,
-    /// Held for reading to record one file. Held for writing while all ranges are between `ranges` and the recorder, so
-    /// that a close or `fsync` waits for a range that the flush thread has taken.
-    flushing: RwLock<()>,
+    spans: Option<Arc<dyn Spans>>,
+    /// Files share 64 locks.
+    files: [Mutex<HashMap<u64, Written>>; 64],
     stopped: Mutex<bool>,
     wake: Condvar,
 }
 
 impl PendingWrites {
-    pub(crate) fn new(nodes: Arc<Nodes>, recorder: Arc<Recorder>) -> PendingWrites {
-        PendingWrites {
-            nodes,
-            recorder,
-            ranges: Mutex::default(),
-            flushing: RwLock::default(),
-            stopped: Mutex::new(false),
-            wake: Condvar::new(),
-        }
+    pub(crate) fn new(
+        nodes: Arc<Nodes>,
+        recorder: Arc<Recorder>,
+        spans: Option<Arc<dyn Spans>>,
+    ) -> PendingWrites {
+        let files = std::array::from_fn(|_| Mutex::default());
+        PendingWrites { nodes, recorder, spans, files, stopped: Mutex::new(false), wake: Condvar::new() }
+    }
+
+    fn files_like(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Written>> {
+        lock(&self.files[number as usize % self.files.len()])
     }
 
     /// Adds a written range. It is merged with the pending range of the file if they touch; otherwise that one is
     /// recorded now.
-    pub(crate) fn add(&self, number: u64, range: Range<u64>, rest: Rest) {
-        let mut ranges = lock(&self.ranges);
-        let before = ranges.insert(number, (range.clone(), rest));
-        let Some((before, its_rest)) = before else { return };
-        if before.start <= range.end && range.start <= before.end {
-            let merged = before.start.min(range.start)..before.end.max(range.end);
-            ranges.insert(number, (merged, rest));
-        } else {
-            drop(ranges);
-            self.record(number, before, its_rest);
+    pub(crate) fn add(&self, number: u64, mut range: Range<u64>, rest: Rest) {
+        let mut files = self.files_like(number);
+        if let Some(before) = files.get_mut(&number).filter(|before| !before.is_open) {
+            if before.range.start <= range.end && range.start <= before.range.end {
+                range = before.range.start.min(range.start)..before.range.end.max(range.end);
+            } else {
+                self.record(number, before);
+            }
         }
+        files.insert(number, Written { range, rest, is_open: false });
     }
 
     /// Records the pending range of one file.
     pub(crate) fn flush_file(&self, number: u64) {
-        let _flushing = sync::read(&self.flushing);
-        let pending = lock(&self.ranges).remove(&number);
-        if let Some((range, rest)) = pending {
-            self.record(number, range, rest);
+        let mut files = self.files_like(number);
+        if let Some(written) = files.get_mut(&number).filter(|written| !written.is_open)
+            && self.record(number, written)
+        {
+            files.remove(&number);
         }
     }
 
-    /// Records all pending ranges.
-    pub(crate) fn flush_all(&self) {
-        let _flushing = sync::write(&self.flushing);
-        let pending = std::mem::take(&mut *lock(&self.ranges));
-        for (number, (range, rest)) in pending {
-            self.record(number, range, rest);
+    /// Records all pending ranges. True if the span of one is still open.
+    pub(crate) fn flush_all(&self) -> bool {
+        let mut is_open = false;
+        for files in &self.files {
+            let mut files = lock(files);
+            files.retain(|&number, written| !self.record(number, written));
+            is_open |= !files.is_empty();
         }
+        is_open
     }
 
-    /// Records a range under every known path of the file.
-    fn record(&self, number: u64, range: Range<u64>, rest: Rest) {
-        if !range.is_empty() {
+    /// Records a range under every known path of the file, or the end of the span of one that was recorded before. True
+    /// if nothing remains to be recorded.
+    fn record(&self, number: u64, written: &mut Written) -> bool {
+        let close = self.spans.as_ref().map_or(Close::Never, |it| it.close(number, self.recorder.now()));
+        let span = match &close {
+            Close::Now(span) => Some(*span),
+            Close::Later | Close::Never if written.is_open => return matches!(close, Close::Never),
+            Close::Later | Close::Never => self.spans.as_ref().and_then(|it| it.hold_open(number)),
+        };
+        if !written.range.is_empty() {
             for path in self.nodes.paths(number) {
-                self.recorder.record_write(path, range.clone(), rest);
+                self.recorder.record_write(path, written.range.clone(), span, written.rest);
             }
         }
+        written.is_open = matches!(close, Close::Later);
+        !written.is_open
     }
 }
 
@@ -117,7 +168,10 @@ impl Flusher {
                 }
             }
             drop(stopped);
-            pending.flush_all();
+            if pending.flush_all() {
+                std::thread::sleep(NEXT_MTIME);
+                pending.flush_all();
+            }
             also(true);
         };
         let thread = std::thread::Builder::new().name("recorder".to_owned()).spawn(flush_loop)?;

@@ -7,7 +7,7 @@
 
 use gabion_platform::lock::Lockable;
 use gabion_platform::sync;
-use gabion_vault::changelog::{Change, Changelog, Error, Ticket, When};
+use gabion_vault::changelog::{Change, Changelog, Error, Span, Ticket, When};
 use gabion_vault::policy::Policy;
 use gabion_vault::private::read_text;
 use gabion_vault::tree::{Stat, Tree};
@@ -128,6 +128,11 @@ impl Recorder {
         }
     }
 
+    /// The time.
+    pub(crate) fn now(&self) -> Nanos {
+        self.clock.now()
+    }
+
     /// Quiet period and priority of a file by the policy.
     pub fn rest_of(&self, path: &[u8], stat: &Stat) -> Rest {
         let treatment = self.policy.decide(path, stat, self.clock.now()).treatment;
@@ -135,12 +140,12 @@ impl Recorder {
         Rest { quiet, priority }
     }
 
-    /// Records that bytes of a file changed.
-    pub fn record_write(&self, path: Vec<u8>, range: Range<u64>, rest: Rest) {
+    /// Records that bytes of a file changed, with the versions between which nothing else was written.
+    pub fn record_write(&self, path: Vec<u8>, range: Range<u64>, span: Option<Span>, rest: Rest) {
         let now = self.clock.now();
         let cap = rest.quiet.saturating_mul(QUIET_PERIODS).max(SHORTEST_CAP);
         let when = When::after_rest(now, rest.quiet, cap, rest.priority);
-        self.record(Change::modify(path, range, when));
+        self.record(Change::modify(path, range, when).between(span));
     }
 
     /// Records that a file or directory was renamed.

@@ -1,8 +1,8 @@
 //! Clock, random identities and names of host and process: the only access to time and randomness, so that tests can set the clock.
 
 use std::cell::RefCell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Nanoseconds since 1970, UTC. Signed: files may be older.
@@ -93,6 +93,13 @@ pub fn unique_id() -> std::io::Result<[u8; 16]> {
 /// Host name of this machine.
 pub fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The kernel's identifier of this boot; empty if it gives none.
+pub fn boot() -> &'static str {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    let read = || std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    BOOT.get_or_init(|| read().trim_end().to_owned())
 }
 
 /// Id of this process.

@@ -18,6 +18,7 @@ mod totals;
 mod write_buffer;
 mod write_tracker;
 
+use crate::changelog::Entry;
 use crate::coder::{Coder, Coders};
 use crate::damage::DamageReport;
 use crate::format::{FileId, Header, Records, Version};
@@ -105,6 +106,8 @@ pub struct EncodeOptions<'a> {
     pub moved: bool,
     /// The inode is known under another name that it had before. It is then no copy of the file that had this name.
     pub known_elsewhere: bool,
+    /// Entry of the file in the changelog, with the ranges that were written.
+    pub recorded: Option<&'a Entry>,
     /// Flush of the file system before this call.
     pub flushed: Option<Flushed>,
     /// Called with the bytes of data that were processed.
@@ -255,7 +258,7 @@ impl Encoder<'_> {
         let layout = self.storage.layout(path, coder.code(), block)?;
         layout.check(coder.code(), stat.size)?;
         let mut plan = self.plan(path, coder, &layout, &*content, (&stat, read_at), options)?;
-        let tracker = WriteTracker::of(self.storage, path, &plan, &stat);
+        let tracker = WriteTracker::of(self.storage, path, &plan, &stat, options.recorded);
         self.storage.note_encoding_start(path, plan.newest().as_ref(), &stat.generation());
         if let Some(adopted) = adopt(&plan.parity_files, coder, &stat, options.moved) {
             return Ok(Outcome::Encoded(Box::new(Encoded { obsolete: plan.obsolete, ..adopted })));

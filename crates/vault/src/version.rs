@@ -9,9 +9,10 @@
 //! step before the file was read is *in doubt*, since a later write may have the same mtime. Redundancy of such a
 //! version never proves damage and is made again at the next opportunity.
 
+use crate::changelog::VersionName;
 use crate::format::Header;
 use crate::tree::Generation;
-use crate::world::{Nanos, SECOND};
+use crate::world::{Nanos, SECOND, boot};
 
 /// Step of the kernel's timestamps (10 ms at most) and of file systems that store fractions of a second (10 ms at
 /// most).
@@ -43,6 +44,21 @@ pub fn settles_in(mtime: Nanos, now: Nanos) -> Nanos {
 /// True if a version that was read at `read_at` may have been written again with the same mtime.
 pub fn is_in_doubt(mtime: Nanos, read_at: Nanos) -> bool {
     settles_in(mtime, read_at) > 0
+}
+
+/// Name of a version for the changelog. None if the kernel does not identify this boot: after a crash of the machine a
+/// file may have new bytes and old times, so a name is valid during one boot.
+pub fn name_of(version: &Generation) -> Option<VersionName> {
+    let Generation { size, mtime, ctime, inode } = *version;
+    if boot().is_empty() {
+        return None;
+    }
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(boot().as_bytes());
+    for number in [size, mtime.cast_unsigned(), ctime.cast_unsigned(), inode] {
+        hasher.update(&number.to_le_bytes());
+    }
+    hasher.finalize().as_bytes().first_chunk().copied()
 }
 
 /// True if `header` describes a version in doubt. Never for pools, which know of every write.

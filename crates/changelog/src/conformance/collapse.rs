@@ -1,7 +1,7 @@
 //! What sequences of changes become.
 
 use super::{Site, T0, all, at, claim_one, now, record, shown_all};
-use crate::change::{Change, MAX_PATH};
+use crate::change::{Change, MAX_PATH, Span};
 use crate::entry::{Kind, Summary};
 use crate::error::Error;
 use crate::ranges::MAX_RANGES;
@@ -206,4 +206,39 @@ pub(super) fn reopen(site: Site<'_>, name: &str) {
     log.complete(&claim).expect("completed");
     assert_eq!(shown_all(&*log)[0], "a Modify 5..6");
     assert!(claim_one(&*log, "w", T0).token > claim.token);
+}
+
+/// Ranges are trusted only if the versions join without a gap.
+pub(super) fn spans_join(site: Site<'_>, name: &str) {
+    let log = site(name);
+    let version = |number: u8| [number; 16];
+    let span = |from, to| Some(Span { from: version(from), to: version(to) });
+    let write = |from, to| modify("a", 0, 9).between(span(from, to));
+    let spans = || all(&*log).iter().map(|entry| entry.span).collect::<Vec<_>>();
+    record(&*log, &[write(1, 2), write(2, 3)]);
+    assert_eq!(spans(), [span(1, 3)]);
+    // Neither a change of which no versions are known nor another name changes what is true of the ranges.
+    record(&*log, &[modify("a", 20, 30), rename("a", "b"), rename("b", "a")]);
+    assert_eq!(spans(), [span(1, 3), None], "b is a deletion");
+    record(&*log, &[write(4, 5)]);
+    log.complete(&claim_one(&*log, "w", T0)).expect("the deletion is completed");
+    assert_eq!(spans(), [span(4, 5)], "another program wrote in between");
+    // What comes after a claim has a span of its own, and the whole one if the claim fails.
+    let claimed = claim_one(&*log, "w", T0);
+    assert_eq!(claimed.entry.span, span(4, 5));
+    record(&*log, &[write(5, 6)]);
+    log.release(&claimed, T0, T0).expect("released");
+    assert_eq!(spans(), [span(4, 6)]);
+    let claimed = claim_one(&*log, "w", T0);
+    record(&*log, &[write(6, 7), write(7, 8)]);
+    log.complete(&claimed).expect("completed");
+    drop(log);
+    let log = site(name);
+    let spans = || all(&*log).iter().map(|entry| entry.span).collect::<Vec<_>>();
+    assert_eq!(spans(), [span(6, 8)], "also after it was opened again");
+    // A scan has no ranges.
+    record(&*log, &[gap("a"), write(8, 9)]);
+    assert_eq!(spans(), [None]);
+    record(&*log, &[delete("a")]);
+    assert_eq!(spans(), [None]);
 }

@@ -2,7 +2,7 @@
 
 use super::{Site, T0, all, worker};
 use crate::Changelog;
-use crate::change::{Change, When};
+use crate::change::{Change, Span, When};
 use crate::entry::Claim;
 use crate::error::Error;
 use crate::model::Model;
@@ -32,7 +32,10 @@ impl Random {
         match self.below(20) {
             0..9 => {
                 let start = self.below(400) * 10;
-                Change::modify(self.path(), start..start + 1 + self.below(9), when)
+                // Few versions, so that they often join.
+                let span = Span { from: [self.below(3) as u8; 16], to: [self.below(3) as u8; 16] };
+                let span = (self.below(3) > 0).then_some(span);
+                Change::modify(self.path(), start..start + 1 + self.below(9), when).between(span)
             }
             9 => Change::modify_whole(self.path(), when),
             10..15 => loop {

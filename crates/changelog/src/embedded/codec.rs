@@ -1,6 +1,6 @@
 //! How a state is written into the table.
 
-use crate::codec::{Reader, put_bytes, put_numbers};
+use crate::codec::{Reader, put_bytes, put_numbers, put_span};
 use crate::embedded::state::State;
 use crate::entry::Kind;
 
@@ -8,10 +8,11 @@ use crate::entry::Kind;
 pub(super) fn put_state(state: &State) -> Vec<u8> {
     let mut out = Vec::with_capacity(64);
     out.push(state.kind as u8);
-    out.push(u8::from(state.origin.is_some()));
+    out.push(u8::from(state.origin.is_some()) | u8::from(state.span.is_some()) << 1);
     if let Some(origin) = &state.origin {
         put_bytes(origin, &mut out);
     }
+    put_span(state.span, &mut out);
     let State { first, stamp, due, latest, .. } = *state;
     put_numbers(&[first, stamp, due, latest].map(i64::cast_unsigned), &mut out);
     out.push(state.priority);
@@ -25,7 +26,9 @@ pub(super) fn put_state(state: &State) -> Vec<u8> {
 pub(super) fn read_state(value: &[u8]) -> Option<State> {
     let mut reader = Reader(value);
     let kind = Kind::from_number(reader.byte()?)?;
-    let origin = if reader.byte()? == 0 { None } else { Some(reader.bytes()?) };
+    let has = reader.byte()?;
+    let origin = if has & 1 == 0 { None } else { Some(reader.bytes()?) };
+    let span = if has & 2 == 0 { None } else { Some(reader.span()?) };
     let (first, stamp, due, latest) = (reader.nanos()?, reader.nanos()?, reader.nanos()?, reader.nanos()?);
     let priority = reader.byte()?;
     let mut ranges = Vec::new();
@@ -33,13 +36,13 @@ pub(super) fn read_state(value: &[u8]) -> Option<State> {
         ranges.push(reader.number()?..reader.number()?);
     }
     let ranges = ranges.into_iter().collect();
-    Some(State { kind, origin, ranges, first, stamp, due, latest, priority })
+    Some(State { kind, origin, ranges, span, first, stamp, due, latest, priority })
 }
 
 #[cfg(test)]
 mod tests {
     use super::{put_state, read_state};
-    use crate::change::When;
+    use crate::change::{Span, When};
     use crate::embedded::state::State;
     use crate::entry::Kind;
 
@@ -50,6 +53,8 @@ mod tests {
         state.origin = Some(b"from".to_vec());
         state.ranges.insert(1..2);
         state.ranges.insert(9..u64::MAX);
+        assert_eq!(read_state(&put_state(&state)), Some(state.clone()));
+        state.span = Some(Span { from: [1; 16], to: [2; 16] });
         assert_eq!(read_state(&put_state(&state)), Some(state));
         assert_eq!(read_state(&[7; 99]), None);
         assert_eq!(read_state(&[]), None);

@@ -20,6 +20,8 @@ const MODE_PAUSE: Duration = Duration::from_millis(20);
 pub(super) struct Schema {
     /// Of the tables and of the values in them; the same number never means two things, in either file.
     pub(super) version: i64,
+    /// The version before it, whose content is valid in this one.
+    pub(super) former: i64,
     pub(super) tables: &'static str,
 }
 
@@ -51,6 +53,9 @@ impl Database<'_> {
         let path = self.file.to_owned();
         match (pragma("application_id")?, pragma("user_version")?) {
             (APPLICATION, found) if found == schema.version => {}
+            (APPLICATION, found) if found == schema.former => {
+                self.connection.pragma_update(None, "user_version", schema.version).map_err(opened)?;
+            }
             (APPLICATION, found) => return Err(Error::Version { path, found, known: schema.version }),
             (application, _) => return Err(Error::Foreign { path, application }),
         }
@@ -79,7 +84,7 @@ impl Database<'_> {
             if tables > 0 {
                 return Ok(());
             }
-            let Schema { version, tables } = schema;
+            let Schema { version, tables, .. } = schema;
             let create =
                 format!("{tables} PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {version};");
             self.connection.execute_batch(&create).map_err(|reason| self.refusal("create", reason))

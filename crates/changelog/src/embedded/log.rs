@@ -8,7 +8,8 @@ use crate::error::Result;
 use rusqlite::params;
 
 pub(super) const SCHEMA: Schema = Schema {
-    version: 1,
+    version: 3,
+    former: 1,
     tables: "
         CREATE TABLE counters (identity BLOB NOT NULL, sequence INTEGER NOT NULL);
         INSERT INTO counters VALUES (randomblob(16), 0);

@@ -1,6 +1,6 @@
 //! State of one pending path, and how changes merge into it.
 
-use crate::change::When;
+use crate::change::{Span, When};
 use crate::entry::{Entry, Kind, Sequence};
 use crate::ranges::Ranges;
 use gabion_platform::world::Nanos;
@@ -12,6 +12,7 @@ pub(super) struct State {
     pub(super) kind: Kind,
     pub(super) origin: Option<Vec<u8>>,
     pub(super) ranges: Ranges,
+    pub(super) span: Option<Span>,
     /// The first change in it.
     pub(super) first: Nanos,
     /// When `due` was last set; later than now only if the clock was set back since.
@@ -27,6 +28,7 @@ impl State {
             kind,
             origin: None,
             ranges: Ranges::new(),
+            span: None,
             first: when.at,
             stamp: when.at,
             due: when.due.min(when.latest),
@@ -43,9 +45,9 @@ impl State {
         self.priority = self.priority.max(when.priority);
     }
 
-    pub(super) fn modify(state: Option<State>, range: Range<u64>, when: When) -> State {
+    pub(super) fn modify(state: Option<State>, range: Range<u64>, span: Option<Span>, when: When) -> State {
         let Some(mut state) = state else {
-            let mut state = State::fresh(Kind::Modify, when);
+            let mut state = State { span, ..State::fresh(Kind::Modify, when) };
             state.ranges.insert(range);
             return state;
         };
@@ -53,6 +55,7 @@ impl State {
         if state.kind != Kind::Gap {
             state.kind = Kind::Modify;
             state.ranges.insert(range);
+            state.span = Span::join(state.span, span);
         }
         state.postpone(when);
         state
@@ -67,7 +70,7 @@ impl State {
             return State::fresh(Kind::Gap, when);
         };
         state.kind = Kind::Gap;
-        state.ranges = Ranges::new();
+        (state.ranges, state.span) = (Ranges::new(), None);
         state.postpone(when);
         state
     }
@@ -129,6 +132,7 @@ impl Slot {
             kind: self.state.kind,
             origin: self.state.origin,
             ranges: self.state.ranges,
+            span: self.state.span,
             sequence: self.sequence,
             first: self.state.first,
             due: self.state.due,

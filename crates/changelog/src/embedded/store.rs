@@ -12,7 +12,8 @@ use gabion_platform::world::Nanos;
 use rusqlite::params;
 
 pub(super) const SCHEMA: Schema = Schema {
-    version: 2,
+    version: 4,
+    former: 2,
     tables: "
         CREATE TABLE counters (
             identity BLOB, folded INTEGER NOT NULL, token INTEGER NOT NULL, newest_stamp INTEGER NOT NULL);

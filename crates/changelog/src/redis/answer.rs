@@ -1,5 +1,6 @@
 //! Answers of the functions of the library on the server.
 
+use crate::change::Span;
 use crate::entry::{Entry, Kind, Sequence, Summary};
 use crate::error::{Error, Result};
 use crate::ranges::Ranges;
@@ -75,7 +76,8 @@ impl Answer {
 
     fn entry(&self) -> Result<Entry> {
         let fields = self.list()?;
-        let [path, kind, origin, ranges, sequence, first, due, priority, attempts, token] = fields.as_slice()
+        let [path, kind, origin, ranges, sequence, first, due, priority, attempts, token, from, to] =
+            fields.as_slice()
         else {
             return Err(self.nonsense());
         };
@@ -96,6 +98,13 @@ impl Answer {
                 .collect::<Result<Vec<_>>>()?
                 .into_iter()
                 .collect::<Ranges>(),
+            span: match (from.bytes()?, to.bytes()?) {
+                ([], []) => None,
+                (from, to) => {
+                    let name = |bytes: &[u8]| bytes.try_into().map_err(|_| self.nonsense());
+                    Some(Span { from: name(from)?, to: name(to)? })
+                }
+            },
             sequence: sequence.hex()?,
             first: first.time()?,
             due: due.time()?,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const LIBRARY: &str = concat!(include_str!("../functions.lua"), include_str!("../claims.lua"));
 /// What the names of its functions begin with.
-const PREFIX: &str = "gabion_changelog_1_";
+const PREFIX: &str = "gabion_changelog_2_";
 const KEYS: [&str; 8] = ["counters", "entries", "paths", "waiting", "stamps", "firsts", "sums", "claims"];
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -2,7 +2,7 @@
 
 use crate::{OPERATIONS, SEEDS};
 use gabion_changelog::measure::{Load, measure};
-use gabion_changelog::{Change, Changelog, Durability, Embedded, Error, When, WorkerId, conformance};
+use gabion_changelog::{Change, Changelog, Durability, Embedded, Error, Span, When, WorkerId, conformance};
 use gabion_platform::world::SECOND;
 use rusqlite::Connection;
 use std::fs;
@@ -70,6 +70,35 @@ fn foreign_and_damaged_files_are_typed_errors() {
     let newer = Connection::open(at("newer").join("pending.db")).expect("a database");
     newer.execute_batch("PRAGMA user_version = 99;").expect("a version");
     assert!(matches!(Embedded::open(&at("newer")), Err(Error::Version { found: 99, .. })));
+}
+
+/// Changes without versions are stored as before there were any; the files get the present version.
+#[test]
+fn files_of_the_former_version_are_read() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let log = site(directory.path())("x");
+    log.record(&[create("folded")]).expect("recorded");
+    log.pending().expect("folded");
+    log.record(&[create("b")]).expect("recorded");
+    drop(log);
+    let versions = |set: Option<[i64; 2]>| {
+        let directory = directory.path();
+        ["log.db", "pending.db"].iter().enumerate().map(move |(index, file)| {
+            let file = Connection::open(directory.join("x").join(file)).expect("a database");
+            if let Some(version) = set {
+                file.pragma_update(None, "user_version", version[index]).expect("a version");
+            }
+            file.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0)).expect("a version")
+        })
+    };
+    assert_eq!(versions(Some([1, 2])).collect::<Vec<_>>(), [1, 2]);
+    let log = site(directory.path())("x");
+    let span = Some(Span { from: [1; 16], to: [2; 16] });
+    log.record(&[Change::modify("b", 0..1, When::now(0, 0)).between(span)]).expect("recorded");
+    let entries = log.entries(None, 9).expect("entries");
+    assert_eq!(entries.iter().map(|entry| entry.span).collect::<Vec<_>>(), [span, None]);
+    assert!(entries.iter().all(|entry| entry.ranges.is_whole()));
+    assert_eq!(versions(None).collect::<Vec<_>>(), [3, 4]);
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod output;
 mod posix;
 mod privileges;
 mod protection;
+mod recorded;
 mod renamed;
 mod rights;
 mod rot;

@@ -190,12 +190,13 @@ impl Directory {
         let mut written = 0;
         let range = |_| offset..offset + data.len() as u64;
         let all = self.history.change(open.number, &open.file, range, || {
-            self.retry_when_full(|| write_on(&open.file, data, offset, &mut written))
+            let all = self.retry_when_full(|| write_on(&open.file, data, offset, &mut written));
+            // After an error, part of the data may have been written.
+            if !data.is_empty() {
+                self.pending.add(open.number, offset..offset + data.len() as u64, open.rest);
+            }
+            all
         });
-        // After an error, part of the data may have been written.
-        if !data.is_empty() {
-            self.pending.add(open.number, offset..offset + data.len() as u64, open.rest);
-        }
         // A short write is reported as such, an error only if nothing was written.
         if written == 0 {
             all?;
@@ -239,13 +240,15 @@ impl Directory {
             open.number,
             &open.file,
             |_| range.clone(),
-            || match flags.intersects(moves) {
-                true => Ok(self.lengths.change(open.number, allocate)?),
-                false => self.retry_when_full(|| Ok(allocate()?)),
+            || {
+                match flags.intersects(moves) {
+                    true => self.lengths.change(open.number, allocate)?,
+                    false => self.retry_when_full(|| Ok(allocate()?))?,
+                }
+                self.pending.add(open.number, range.clone(), open.rest);
+                Ok(())
             },
-        )?;
-        self.pending.add(open.number, range, open.rest);
-        Ok(())
+        )
     }
 
     pub(crate) fn seek(&self, handle: u64, offset: i64, whence: i32) -> Answer<i64> {
@@ -270,14 +273,15 @@ impl Directory {
         let length = length.min(1 << 30) as usize;
         let range = |_| to.1..to.1.saturating_add(length as u64);
         let copied = self.history.change(target.number, &target.file, range, || {
-            self.retry_when_full(|| {
+            let copied = self.retry_when_full(|| {
                 let (from, to) = (Some(&mut source_at), Some(&mut target_at));
                 Ok(rustix::fs::copy_file_range(&source.file, from, &target.file, to, length)?)
-            })
+            })?;
+            if copied > 0 {
+                self.pending.add(target.number, to.1..to.1 + copied as u64, target.rest);
+            }
+            Ok::<_, std::io::Error>(copied)
         })?;
-        if copied > 0 {
-            self.pending.add(target.number, to.1..to.1 + copied as u64, target.rest);
-        }
         self.end_write(&target);
         Ok(copied as u32)
     }
@@ -336,8 +340,12 @@ impl Directory {
         };
         // Bytes that are cut off read as zeros if the file grows again.
         let range = |before: u64| before.min(size)..u64::MAX;
+        let path = self.nodes.path(number).unwrap_or_default();
+        let rest = self.recorder.rest_of(&path, &stat_of(file)?.into());
         self.history.change(number, file, range, || {
-            self.lengths.change(number, || rustix::fs::ftruncate(file, size))
+            self.lengths.change(number, || rustix::fs::ftruncate(file, size))?;
+            self.pending.add(number, WHOLE, rest);
+            Ok::<_, std::io::Error>(())
         })?;
         if uid != 0 {
             drop_rights_of(file)?;

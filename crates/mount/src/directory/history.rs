@@ -13,11 +13,15 @@
 //! each change. File systems with mtimes in whole seconds get no history.
 
 use super::resolve::stat_of;
+use crate::pending::{Close, Spans};
 use gabion_platform::sync;
-use gabion_vault::changelog::Ranges;
+use gabion_vault::changelog::{Ranges, Span, VersionName};
 use gabion_vault::storage::plain::DirectoryWriter;
 use gabion_vault::tree::{Generation, Stat};
+use gabion_vault::version::{is_in_doubt, name_of};
+use gabion_vault::world::{Nanos, unique_id};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, RwLock};
@@ -29,7 +33,7 @@ const MAX_FILES: usize = 1 << 16;
 /// seconds.
 const SECOND: i64 = 1_000_000_000;
 
-/// Size and mtime of a file.
+/// Size and mtime of a file. Renames and changes of attributes make no other version here, but they end a span.
 type Version = (u64, i64);
 
 fn version_of(generation: &Generation) -> Version {
@@ -53,20 +57,22 @@ struct Tracked {
     /// Versions that may be protected, with the ranges written since.
     versions: Vec<(Version, Ranges)>,
     /// Version after the last change, if known.
-    last: Option<Version>,
+    last: Option<Generation>,
+    /// The version up to which ranges were recorded, or a name that holds the span open.
+    recorded: Option<VersionName>,
     /// Changes in progress.
     changes: u32,
 }
 
 impl Tracked {
-    fn new(version: Option<Version>) -> Tracked {
-        let versions = version.map(|version| (version, Ranges::new())).into_iter().collect();
-        Tracked { versions, last: version, changes: 0 }
+    fn new(version: Option<Generation>) -> Tracked {
+        let versions = version.map(|version| (version_of(&version), Ranges::new())).into_iter().collect();
+        Tracked { versions, last: version, recorded: version.and_then(|it| name_of(&it)), changes: 0 }
     }
 
     /// True if only the mount wrote to the file up to this version.
     fn is_at(&self, version: Version) -> bool {
-        self.changes == 0 && self.last == Some(version)
+        self.changes == 0 && self.last.is_some_and(|last| version_of(&last) == version)
     }
 
     fn written_since(&self, version: Version) -> Option<&Ranges> {
@@ -137,32 +143,35 @@ impl History {
         range: impl FnOnce(u64) -> Range<u64>,
         act: impl FnOnce() -> T,
     ) -> T {
-        let version = || stat_of(&file).ok().map(|stat| version_of(&Stat::from(stat).generation()));
+        let version = || stat_of(&file).ok().map(|stat| Stat::from(stat).generation());
         self.begin(number, version(), range);
         let done = act();
         self.end(number, version());
         done
     }
 
-    fn begin(&self, number: u64, before: Option<Version>, range: impl FnOnce(u64) -> Range<u64>) {
+    fn begin(&self, number: u64, before: Option<Generation>, range: impl FnOnce(u64) -> Range<u64>) {
         let mut files = self.files();
         if files.len() >= MAX_FILES && !files.contains_key(&number) {
             let idle = files.iter().find(|(_, tracked)| tracked.changes == 0).map(|(number, _)| *number);
             idle.map(|number| files.remove(&number));
         }
         let tracked = files.entry(number).or_insert_with(|| Tracked::new(before));
-        if tracked.changes == 0 && (before.is_none() || tracked.last != before) {
-            *tracked = Tracked::new(before);
+        if tracked.changes == 0 && tracked.last.is_none_or(|last| Some(last) != before) {
+            if !before.is_some_and(|before| tracked.is_at(version_of(&before))) {
+                *tracked = Tracked::new(before);
+            }
+            tracked.recorded = before.and_then(|before| name_of(&before));
         }
-        let range = range(before.map_or(0, |(size, _)| size));
+        let range = range(before.map_or(0, |before| before.size));
         tracked.versions.iter_mut().for_each(|(_, written)| written.insert(range.clone()));
         tracked.changes += 1;
     }
 
-    fn end(&self, number: u64, after: Option<Version>) {
+    fn end(&self, number: u64, after: Option<Generation>) {
         if let Some(tracked) = self.files().get_mut(&number) {
             tracked.changes = tracked.changes.saturating_sub(1);
-            tracked.last = after.filter(|(_, mtime)| mtime % SECOND != 0);
+            tracked.last = after.filter(|after| after.mtime % SECOND != 0);
         }
     }
 
@@ -173,10 +182,41 @@ impl History {
         let Some(tracked) = files.get_mut(&number) else { return };
         let is_written = tracked.versions.iter().any(|(_, written)| !written.is_empty());
         if is_written && tracked.is_at(version_of(before)) {
-            tracked.last = Some(version_of(after));
+            tracked.last = Some(*after);
         } else if tracked.changes == 0 {
             files.remove(&number);
         }
+    }
+}
+
+impl Spans for History {
+    fn close(&self, number: u64, now: Nanos) -> Close {
+        if let Entry::Occupied(new) = self.new_files().entry(number) {
+            // It is tracked from the next change on.
+            if *new.get() == 0 {
+                new.remove();
+            }
+            return Close::Never;
+        }
+        let mut files = self.files();
+        let Some(tracked) = files.get_mut(&number) else { return Close::Never };
+        let Some(last) = tracked.last.filter(|_| tracked.changes == 0) else {
+            return if tracked.changes > 0 { Close::Later } else { Close::Never };
+        };
+        if is_in_doubt(last.mtime.max(last.ctime), now) {
+            return Close::Later;
+        }
+        let Some(to) = name_of(&last) else { return Close::Never };
+        let from = tracked.recorded.replace(to);
+        from.map_or(Close::Never, |from| Close::Now(Span { from, to }))
+    }
+
+    fn hold_open(&self, number: u64) -> Option<Span> {
+        let mut files = self.files();
+        let tracked = files.get_mut(&number)?;
+        let to = unique_id().ok();
+        let from = std::mem::replace(&mut tracked.recorded, to);
+        Some(Span { from: from?, to: to? })
     }
 }
 
@@ -220,7 +260,7 @@ impl DirectoryWriter for History {
         }
         let after = act();
         if let (Some(after), Some(tracked)) = (after, self.files().get_mut(&number)) {
-            tracked.last = Some(version_of(&after));
+            tracked.last = Some(after);
         }
         after.is_some()
     }

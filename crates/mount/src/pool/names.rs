@@ -102,7 +102,7 @@ impl Shared {
 
     fn record_new(&self, path: Vec<u8>, file: &LiveFile) {
         let rest = self.recorder.rest_of(&path, &file.stat());
-        self.recorder.record_write(path, WHOLE, rest);
+        self.recorder.record_write(path, WHOLE, None, rest);
     }
 
     pub(crate) fn create(

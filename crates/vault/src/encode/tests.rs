@@ -22,6 +22,7 @@ const OPTIONS: EncodeOptions<'static> = EncodeOptions {
     threads: 2,
     moved: false,
     known_elsewhere: false,
+    recorded: None,
     flushed: None,
     progress: &|_| {},
     stopped: &|| false,

@@ -4,16 +4,20 @@
 //! file was protected, every other differing block is damaged and is reconstructed first. Without that knowledge, a
 //! file that only grew can be compared too: blocks that existed before and differ were changed by a program or by
 //! corruption, and are reported.
+//!
+//! The changelog may know the written ranges as well, recorded by a mount in another process. They are used to read less,
+//! if the versions with which they begin and end are those of the redundancy and of the file. They do not prove damage.
 
 use super::{EncodeError, EncodeOptions, ParityFilePlan, RedundancyPlan, SMALL_PART};
+use crate::changelog::{Entry, Kind};
 use crate::coder::Coder;
 use crate::format::Frame;
 use crate::format::frame::Seal;
 use crate::geometry::{Cut, Run, merge};
 use crate::redundancy::Part;
 use crate::storage::{Content, Storage};
-use crate::tree::Stat;
-use crate::version::is_doubtful;
+use crate::tree::{Generation, Stat};
+use crate::version::{is_doubtful, name_of};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -32,6 +36,8 @@ pub(super) struct WriteTracker {
 enum Rule {
     /// Only these ranges were written (sorted, disjoint). Other differing blocks are damaged.
     Written(Vec<Range<u64>>),
+    /// The same from the changelog, without a statement on other differing blocks.
+    Recorded(Vec<Range<u64>>),
     /// The written ranges are unknown; the file is longer than before.
     Grown,
 }
@@ -56,6 +62,14 @@ impl Compared {
     }
 }
 
+/// Ranges that were written between two versions by the changelog. None unless its entry begins with the first and ends
+/// with the second one.
+fn recorded_between(entry: &Entry, was: &Generation, now: &Generation) -> Option<Vec<Range<u64>>> {
+    let span = entry.span.filter(|_| entry.kind == Kind::Modify)?;
+    let is_it = name_of(was)? == span.from && name_of(now)? == span.to;
+    is_it.then(|| entry.ranges.as_slice().to_vec())
+}
+
 impl WriteTracker {
     /// None if there is nothing to compare with, or a difference would have no meaning.
     pub(super) fn of(
@@ -63,6 +77,7 @@ impl WriteTracker {
         path: &[u8],
         plan: &RedundancyPlan,
         stat: &Stat,
+        recorded: Option<&Entry>,
     ) -> Option<WriteTracker> {
         let old =
             plan.parity_files.iter().filter_map(|parity_file| parity_file.old.as_ref()).chain(&plan.former);
@@ -76,12 +91,19 @@ impl WriteTracker {
         if let Some(written) = storage.written_since(path, was, &now) {
             return Some(WriteTracker { revision, rule: Rule::Written(written) });
         }
+        if let Some(written) = recorded.and_then(|entry| recorded_between(entry, was, &now)) {
+            return Some(WriteTracker { revision, rule: Rule::Recorded(written) });
+        }
         let has_grown = !storage.keeps_by_identity() && was.inode == now.inode && was.size < now.size;
         has_grown.then_some(WriteTracker { revision, rule: Rule::Grown })
     }
 
     fn has(&self, cell: &Range<u64>) -> bool {
-        let Rule::Written(written) = &self.rule else { return true };
+        let written = match &self.rule {
+            Rule::Written(written) => written,
+            Rule::Recorded(_) => return false,
+            Rule::Grown => return true,
+        };
         let next = written.partition_point(|written| written.end <= cell.start);
         written.get(next).is_none_or(|written| cell.end <= written.start)
     }
@@ -98,7 +120,7 @@ impl WriteTracker {
     pub(super) fn damaged(&self, compared: &Compared) -> Vec<Range<u64>> {
         match self.rule {
             Rule::Written(_) => compared.differing.clone(),
-            Rule::Grown => Vec::new(),
+            Rule::Recorded(_) | Rule::Grown => Vec::new(),
         }
     }
 
@@ -124,7 +146,7 @@ impl WriteTracker {
         coder: &Coder,
         cut: &Cut,
     ) -> Option<Vec<Range<u64>>> {
-        let Rule::Written(written) = &self.rule else { return None };
+        let (Rule::Written(written) | Rule::Recorded(written)) = &self.rule else { return None };
         let is_current = |(parity_file, old_coder): (&ParityFilePlan, &Option<Arc<Coder>>)| {
             parity_file.old.as_ref().is_some_and(|old| self.is_described_by(old))
                 && parity_file.records.file() > SMALL_PART
@@ -168,6 +190,9 @@ impl WriteTracker {
         options: EncodeOptions<'_>,
     ) -> Result<Compared, EncodeError> {
         let mut compared = Compared::default();
+        if matches!(self.rule, Rule::Recorded(_)) {
+            return Ok(compared);
+        }
         let told = |old: &&Part| self.is_described_by(old) && old.header.columns > 0;
         let found = plan.parity_files.iter().zip(old_coders).find_map(|(parity_file, old_coder)| {
             let old = parity_file.old.as_ref().filter(told)?;

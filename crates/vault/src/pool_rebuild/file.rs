@@ -521,6 +521,7 @@ impl Rebuilder<'_> {
             threads,
             moved: false,
             known_elsewhere: false,
+            recorded: None,
             flushed: None,
             progress: &progress,
             stopped: self.stopped,
