@@ -28,7 +28,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let plan = split::Plan::new(&options)?;
     let shards = plan.shards.clone();
-    println!("{}", plan.run(&run)?.summary());
+    let made = plan.run(&run)?;
+    println!("{} bytes in {} shards of {} bytes", made.content.size, made.shards.len(), made.shard_len);
 
     for shard in &shards[1..3] {
         std::fs::remove_file(shard)?;

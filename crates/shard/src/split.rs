@@ -11,7 +11,6 @@ use crate::pipeline::{Progress, Run, Slots, for_each_stripe};
 use crate::sources::{allow_open_files, law_holds};
 use gabion_engine::backends::{Extent, Job, PlanKernel};
 use gabion_engine::{Code, Signature};
-use gabion_platform::display_path::DisplayPath;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, SeekFrom};
 use std::ffi::OsStr;
@@ -378,19 +377,5 @@ impl Coder {
             written.map_err(draft.failed("write"))?;
         }
         Ok(())
-    }
-}
-
-impl Report {
-    /// The result in one line.
-    pub fn summary(&self) -> String {
-        let Content { code, name, size, .. } = &self.content;
-        let name = DisplayPath::bytes(name);
-        format!(
-            "{name}: {size} bytes in {} shards of {} bytes, any {} bring it back",
-            code.blocks(),
-            self.shard_len,
-            code.k()
-        )
     }
 }

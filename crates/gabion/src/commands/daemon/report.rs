@@ -1,5 +1,6 @@
 //! Prints results of the daemon as text.
 
+use crate::commands::vault::{bytes, count, files};
 use gabion::exit::Outcome;
 use serde_json::Value;
 
@@ -25,7 +26,13 @@ pub(in crate::commands) fn print(word: &str, done: &Value, json: bool, quiet: bo
 }
 
 fn print_work(word: &str, done: &Value) {
-    let counted = |key: &str| done[key].as_u64().map(|number| format!("{number} {}", key.replace('_', " ")));
+    let counted = |key: &str| {
+        done[key].as_u64().map(|number| match key {
+            "files" => files(number),
+            "bytes" => bytes(number),
+            _ => format!("{} {key}", count(number)),
+        })
+    };
     let keys = ["files", "bytes", "encoded", "damaged", "examined", "moved", "removed", "pending"];
     let counts: Vec<String> = keys.iter().filter_map(|key| counted(key)).collect();
     outln!("{word}: {} ({})", done["outcome"].as_str().unwrap_or("done"), counts.join(", "));

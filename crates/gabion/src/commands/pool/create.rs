@@ -62,7 +62,6 @@ impl Args {
         let mut domains = domains.into_iter();
         let targets: Vec<NewTarget> =
             targets.into_iter().map(|path| NewTarget { path, domain: domains.next() }).collect();
-        let block = block.0 as u64;
         let registry = names.registry();
         if let Some(registry) = &registry
             && let Some(targets) = registry.find(&name)?
@@ -71,9 +70,10 @@ impl Args {
             bail!("a pool {name} already exists{at}");
         }
         let config = match dry_run {
-            true => Pool::plan(&name, &targets, stripe, block, redundancy)?,
+            true => Pool::plan(&name, &targets, stripe, block.0 as u64, redundancy)?,
             false => {
-                let pool = Pool::create(&name, &targets, stripe, block, redundancy, Options::default())?;
+                let pool =
+                    Pool::create(&name, &targets, stripe, block.0 as u64, redundancy, Options::default())?;
                 match registry {
                     Some(registry) => registry.record(&name, &pool.paths())?,
                     None => errln!(

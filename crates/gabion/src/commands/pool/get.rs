@@ -2,7 +2,7 @@
 
 use super::terminal::{FileErrors, Which, inside};
 use crate::commands::device::{self, DeviceArgs};
-use crate::commands::vault::OutputArgs;
+use crate::commands::vault::{self, OutputArgs};
 use crate::output::print_json;
 use anyhow::{Context, bail};
 use gabion::exit::{Outcome, error_message};
@@ -127,7 +127,7 @@ impl Args {
             print_json(&device::add_to(report, &compute));
         }
         let verb = if dry_run { "would get" } else { "got" };
-        output.print_line(format!("{verb} {files} files, {bytes} bytes"));
+        output.print_line(format!("{verb} {}, {}", vault::files(files), vault::bytes(bytes)));
         device::print(&compute, |line| output.print_line(line));
         Ok(errors.outcome())
     }

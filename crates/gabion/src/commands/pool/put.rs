@@ -1,7 +1,7 @@
 //! `gabion pool put`.
 
 use super::terminal::{FileErrors, Which, inside, warn};
-use crate::commands::vault::OutputArgs;
+use crate::commands::vault::{self, OutputArgs};
 use crate::output::print_json;
 use anyhow::{Context, bail};
 use gabion::exit::{Outcome, error_message};
@@ -98,7 +98,7 @@ impl Args {
             print_json(&PutReport { dry_run, files, bytes, left_out, failed: errors.texts() });
         }
         let verb = if dry_run { "would put" } else { "put" };
-        output.print_line(format!("{verb} {files} files, {bytes} bytes"));
+        output.print_line(format!("{verb} {}, {}", vault::files(files), vault::bytes(bytes)));
         if left_out > 0 {
             output.print_line(format!("left out {left_out} vaults ({OWN}) of protected directories"));
         }

@@ -8,6 +8,7 @@ use gabion::exit::Outcome;
 use gabion::report::pool::{FilesReport, HealedReport, PoolStatusReport, SweptReport};
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::coder::Coders;
+use gabion_vault::policy::Size;
 use gabion_vault::pool_rebuild::survey::{FileHealth, PoolOverview, overview};
 use gabion_vault::storage::TargetState;
 use gabion_vault::storage::pool::config::Mirror;
@@ -154,7 +155,12 @@ fn tell_swept(swept: &Sweep, dry_run: bool, output: &OutputArgs) {
 fn print(status: &Status, output: &OutputArgs) {
     output.print_line(format!(
         "pool {}  {}  epoch {}  stripe {}  redundancy {}  block {}",
-        status.name, status.pool, status.epoch, status.stripe, status.redundancy, status.block
+        status.name,
+        status.pool,
+        status.epoch,
+        status.stripe,
+        status.redundancy,
+        Size(status.block)
     ));
     let mut rows =
         vec![["target", "domain", "state", "mirror", "used", "free", "objects", "path"].map(str::to_owned)];

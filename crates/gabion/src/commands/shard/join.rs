@@ -2,6 +2,7 @@
 
 use super::terminal::{RunArgs, Which, warn};
 use crate::commands::device;
+use crate::commands::vault::bytes;
 use crate::output::print_json;
 use gabion::exit::Outcome;
 use gabion::report::line;
@@ -61,9 +62,9 @@ impl Args {
         warn(&report.notes);
         if !to_stdout {
             run_args.say(&format!(
-                "{}: {} bytes, all checked",
+                "{}: {}, all checked",
                 DisplayPath::path(&output),
-                report.content.size
+                bytes(report.content.size)
             ));
             run_args.say_device(&device);
         }

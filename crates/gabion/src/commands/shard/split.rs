@@ -2,6 +2,7 @@
 
 use super::terminal::RunArgs;
 use crate::commands::device;
+use crate::commands::vault::bytes;
 use crate::output::print_json;
 use gabion::exit::Outcome;
 use gabion::report::shard::{SplitPlanReport, SplitReport};
@@ -9,6 +10,7 @@ use gabion::size::Size;
 use gabion_engine::Code;
 use gabion_platform::display_path::DisplayPath;
 use gabion_shard::split::{Options, Plan};
+use gabion_vault::policy;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -59,6 +61,7 @@ pub(super) struct Args {
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let Args { file, code, out, block, name, force, dry_run, run_args } = self;
+        let asked = block;
         let block = block.0 as u64;
         let source = (file.as_os_str().as_bytes() != b"-").then_some(file);
         let options = Options { source, code, out, block, name: name.map(OsString::into_vec), force };
@@ -67,18 +70,20 @@ impl Args {
         if plan.content.block != block {
             let granule = plan.content.code.granule();
             errln!(
-                "gabion: block size {block} rounded up to {}, a multiple of {granule}",
-                plan.content.block
+                "gabion: block size {asked} rounded up to {}, a multiple of {}",
+                policy::Size(plan.content.block),
+                Size(granule)
             );
         }
         if dry_run {
             if run_args.json {
                 print_json(&SplitPlanReport::new(&plan));
             } else {
-                let size = plan.size().map_or("a stream".to_owned(), |size| format!("{size} bytes"));
+                let size = plan.size().map_or("a stream".to_owned(), bytes);
                 run_args.say(&format!(
                     "would split {size} with {} in blocks of {} into",
-                    plan.content.code, plan.content.block
+                    plan.content.code,
+                    policy::Size(plan.content.block)
                 ));
                 plan.shards.iter().for_each(|path| run_args.say(&format!("  {}", DisplayPath::path(path))));
             }
@@ -88,7 +93,9 @@ impl Args {
         if run_args.json {
             print_json(&device::add_to(SplitReport::new(&report), &device));
         }
-        run_args.say(&report.summary());
+        let (code, size, shard) = (&report.content.code, bytes(report.content.size), bytes(report.shard_len));
+        let (name, shards, k) = (DisplayPath::bytes(&report.content.name), code.blocks(), code.k());
+        run_args.say(&format!("{name}: {size} in {shards} shards of {shard}, any {k} bring it back"));
         run_args.say(&format!("set {}", report.set));
         run_args.say_device(&device);
         Ok(Outcome::Fine)

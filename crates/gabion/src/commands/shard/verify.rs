@@ -2,6 +2,7 @@
 
 use super::terminal::{RunArgs, Which, warn};
 use crate::commands::device;
+use crate::commands::vault::bytes;
 use crate::output::print_json;
 use gabion::exit::Outcome;
 use gabion::report::shard::VerifyReport;
@@ -55,8 +56,12 @@ impl Args {
 
 fn print(report: &Report, run_args: &RunArgs) {
     let name = shown_name(&report.content);
-    run_args
-        .say(&format!("set {}  {name}  {} bytes  {}", report.set, report.content.size, report.content.code));
+    run_args.say(&format!(
+        "set {}  {name}  {}  {}",
+        report.set,
+        bytes(report.content.size),
+        report.content.code
+    ));
     for Shard { index, path, state } in &report.shards {
         let file = path.as_ref().map(|path| DisplayPath::path(path).to_string());
         let line = format!("  {index:3}  {}{state}", file.map_or(String::new(), |file| format!("{file}: ")));

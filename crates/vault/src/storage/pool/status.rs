@@ -161,10 +161,10 @@ impl fmt::Display for Warning {
                 "{domains} domains are usable, fewer than the {stripe} data columns: no file can be added"
             ),
             Warning::StaleMirror { target } => {
-                write!(f, "target {target} missed changes of the namespace: heal the pool")
+                write!(f, "target {target} missed changes of the namespace: heal its mirror")
             }
             Warning::FewMirrors { mirrors, required } => {
-                write!(f, "the namespace is on {mirrors} targets, {required} are required: heal the pool")
+                write!(f, "the namespace is on {mirrors} targets, {required} are required: heal the mirrors")
             }
             Warning::ReadOnly { online, need } => {
                 write!(
