@@ -1,5 +1,5 @@
-//! Output of the commands: every line for standard output and standard error is written here, by [`outln!`], [`out!`]
-//! and [`errln!`].
+//! Output of the commands: options for its form, progress bars, tables, sizes and times for people. Every line for
+//! standard output and standard error is written here, by [`outln!`], [`out!`] and [`errln!`].
 //!
 //! The macros of the standard library panic when a write fails. A full disk under a log file would then end a repair
 //! before it has repaired anything, and the exit code of the panic would hide damage that a scrub found. Here a failed
@@ -13,10 +13,15 @@
 
 use gabion::exit::Outcome;
 use gabion::report;
+use gabion_platform::sync;
+use gabion_vault::world::{Nanos, SECOND};
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fmt::Arguments;
-use std::io::{self, ErrorKind, Write};
-use std::sync::OnceLock;
+use std::io::{self, ErrorKind, IsTerminal, Write, stderr};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// The first write to standard output that failed.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
@@ -72,4 +77,149 @@ pub(crate) fn finish(outcome: Outcome) -> Outcome {
         "gabion: standard output: {error}. Output is missing; the command itself was carried out as its messages here say"
     );
     outcome.max(Outcome::Failed)
+}
+
+/// Options for the form of the output.
+#[derive(clap::Args)]
+pub(crate) struct OutputArgs {
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print errors and warnings only
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+/// What a progress bar counts, with the total if it is known.
+#[derive(Clone, Copy)]
+pub(crate) enum Amount {
+    Bytes(Option<u64>),
+    Files(Option<u64>),
+}
+
+impl OutputArgs {
+    /// Prints a line of text, except with `--json` or `--quiet`.
+    pub(crate) fn print_line(&self, line: impl AsRef<str>) {
+        if !self.json && !self.quiet {
+            outln!("{}", line.as_ref());
+        }
+    }
+
+    fn shows_progress(&self) -> bool {
+        !self.json && !self.quiet && stderr().is_terminal()
+    }
+
+    /// A progress bar; hidden where standard error is no terminal.
+    pub(crate) fn bar(&self, name: &'static str, amount: Amount) -> ProgressBar {
+        if !self.shows_progress() {
+            return ProgressBar::hidden();
+        }
+        let (total, template) = match amount {
+            Amount::Bytes(Some(total)) => {
+                (Some(total), "{prefix} {wide_bar} {bytes}/{total_bytes} {binary_bytes_per_sec} eta {eta}")
+            }
+            Amount::Bytes(None) => (None, "{prefix} {spinner} {bytes} {binary_bytes_per_sec}"),
+            Amount::Files(Some(total)) => (Some(total), "{prefix} {wide_bar} {pos}/{len} files eta {eta}"),
+            Amount::Files(None) => (None, "{prefix} {spinner} {human_pos} files {per_sec}"),
+        };
+        let bar = total.map_or_else(ProgressBar::no_length, ProgressBar::new);
+        bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(5));
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        bar.with_style(style).with_prefix(name)
+    }
+
+    /// Progress bars for the steps of a command, one after another.
+    pub(crate) fn steps(&self) -> Steps<'_> {
+        Steps { output: self.shows_progress().then_some(self), bar: Mutex::default() }
+    }
+}
+
+/// Progress bars for the steps of a command.
+pub(crate) struct Steps<'a> {
+    /// None if no bar is visible.
+    output: Option<&'a OutputArgs>,
+    bar: Mutex<Option<(ProgressBar, Amount)>>,
+}
+
+impl Steps<'_> {
+    /// Ends the step at hand and begins another one.
+    pub(crate) fn begin(&self, name: &'static str, amount: Amount) {
+        self.end();
+        if let Some(output) = self.output {
+            *sync::lock(&self.bar) = Some((output.bar(name, amount), amount));
+        }
+    }
+
+    /// Counts what is done.
+    pub(crate) fn advance(&self, files: u64, bytes: u64) {
+        if self.output.is_none() {
+            return;
+        }
+        match &*sync::lock(&self.bar) {
+            Some((bar, Amount::Bytes(_))) => bar.inc(bytes),
+            Some((bar, Amount::Files(_))) => bar.inc(files),
+            None => {}
+        }
+    }
+
+    fn end(&self) {
+        if let Some((bar, _)) = sync::lock(&self.bar).take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Steps<'_> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Set by SIGINT and SIGTERM, which end the program no longer.
+pub(crate) fn stopped_by_signal() -> io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())?;
+    }
+    Ok(stop)
+}
+
+/// Lines of a table with columns as wide as their widest cell. Columns of numbers are right-aligned.
+pub(crate) fn table(rows: &[Vec<String>], is_number: impl Fn(usize) -> bool) -> Vec<String> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or(0)).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).enumerate().map(|(at, (cell, width))| match is_number(at) {
+            true => format!("{cell:>width$}"),
+            false => format!("{cell:<width$}"),
+        });
+        format!("  {}", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+pub(crate) fn bytes(bytes: u64) -> String {
+    HumanBytes(bytes).to_string()
+}
+
+pub(crate) fn count(count: u64) -> String {
+    HumanCount(count).to_string()
+}
+
+/// A number of files, with the noun.
+pub(crate) fn files(count: u64) -> String {
+    format!("{} file{}", HumanCount(count), if count == 1 { "" } else { "s" })
+}
+
+/// Age of a time.
+pub(crate) fn ago(now: Nanos, then: Nanos) -> String {
+    let seconds = now.saturating_sub(then) / SECOND;
+    match seconds {
+        ..0 => "in the future".to_owned(),
+        0..120 => format!("{seconds} s ago"),
+        120..7200 => format!("{} min ago", seconds / 60),
+        7200..172_800 => format!("{} h ago", seconds / 3600),
+        _ => format!("{} days ago", seconds / 86400),
+    }
 }

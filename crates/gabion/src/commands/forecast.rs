@@ -7,7 +7,7 @@ mod search;
 mod sweep;
 
 use crate::commands::pool::Names;
-use crate::output::print_json;
+use crate::output::{print_json, table};
 use clap::ValueEnum;
 use disks::Disks;
 use gabion::exit::Outcome;
@@ -190,16 +190,7 @@ fn percent(share: &Rational) -> String {
     if percent < 10.0 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
-/// Prints rows with columns as wide as their widest cell: the first left-aligned, the others right-aligned.
+/// Prints a table whose first column is text.
 fn print_table(rows: &[Vec<String>]) {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or(0)).collect();
-    for row in rows {
-        let cells = row.iter().zip(&widths).enumerate().map(|(at, (cell, width))| match at {
-            0 => format!("{cell:<width$}"),
-            _ => format!("{cell:>width$}"),
-        });
-        outln!("  {}", cells.collect::<Vec<_>>().join("  ").trim_end());
-    }
+    table(rows, |at| at > 0).iter().for_each(|line| outln!("{line}"));
 }

@@ -1,7 +1,8 @@
 //! Delegation to the daemon: commands on a vault that a daemon has locked are sent to it.
 
 use super::daemon::report;
-use super::vault::{OutputArgs, lock};
+use super::vault::lock;
+use crate::output::OutputArgs;
 use gabion::daemon::client::{self, Client};
 use gabion::daemon::note::Note;
 use gabion::daemon::protocol::Request;

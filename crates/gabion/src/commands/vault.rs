@@ -1,4 +1,4 @@
-//! Shared by the commands on vaults: choice of the vault, options, output, progress, formatting of sizes and times.
+//! Shared by the commands on vaults: choice of the vault, limits, locks.
 
 pub(super) mod approve;
 pub(super) mod catalogue;
@@ -15,21 +15,18 @@ pub(super) mod whatif;
 pub(super) mod work;
 
 use crate::commands::pool::Names;
+use crate::output::{Amount, OutputArgs, stopped_by_signal};
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::changelog;
 use gabion_vault::policy::Rate;
 use gabion_vault::run::{Progress, RunContext};
 use gabion_vault::storage::pool::{self, Pool, naming};
 use gabion_vault::vault::{Location, Lock, LockError, OWN, Vault, VaultError};
-use gabion_vault::world::{Clock, Nanos, SECOND};
-use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use gabion_vault::world::Clock;
 use std::ffi::OsString;
-use std::io::{IsTerminal, stderr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Most names that are listed without `--files`.
@@ -184,17 +181,6 @@ fn refuse_unknown(vault: &Vault, inside: &[u8], shown: &DisplayPath<'_>) -> anyh
     Ok(())
 }
 
-/// Options for the form of the output.
-#[derive(clap::Args)]
-pub(super) struct OutputArgs {
-    /// Print one JSON object instead of text
-    #[arg(long)]
-    pub(super) json: bool,
-    /// Print errors and warnings only
-    #[arg(long, short)]
-    pub(super) quiet: bool,
-}
-
 /// Limits on threads and read rate.
 #[derive(clap::Args)]
 pub(super) struct Effort {
@@ -229,74 +215,24 @@ impl OutputArgs {
         effort: &Effort,
         work: impl FnOnce(RunContext<'_>) -> T,
     ) -> anyhow::Result<T> {
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            signal_hook::flag::register(signal, stop.clone())?;
-        }
-        let visible = !self.json && !self.quiet && stderr().is_terminal();
-        let bar: Mutex<Option<ProgressBar>> = Mutex::new(None);
-        let progress = |step: Progress| {
-            if !visible {
-                return;
-            }
-            let Ok(mut bar) = bar.lock() else { return };
-            match step {
-                Progress::Step(name, ahead) => {
-                    if let Some(done) = bar.replace(new_bar(name, ahead)) {
-                        done.finish_and_clear();
-                    }
-                }
-                Progress::Done(files, bytes) => bar.iter().for_each(|bar| advance(bar, files, bytes)),
-            }
+        let (stop, steps) = (stopped_by_signal()?, self.steps());
+        let progress = |step: Progress| match step {
+            Progress::Step(name, ahead) => steps.begin(name, amount(ahead)),
+            Progress::Done(files, bytes) => steps.advance(files, bytes),
         };
         let stopped = || stop.load(Ordering::Relaxed);
         let rate = effort.limit.map(|rate| rate.0);
-        let result =
-            work(RunContext { threads: effort.threads(), rate, progress: &progress, stopped: &stopped });
-        if let Ok(Some(bar)) = bar.lock().map(|mut bar| bar.take()) {
-            bar.finish_and_clear();
-        }
-        Ok(result)
-    }
-
-    /// A progress bar for `total` bytes; hidden where standard error is no terminal.
-    pub(super) fn bar(&self, name: &'static str, total: u64) -> ProgressBar {
-        if self.json || self.quiet || !stderr().is_terminal() {
-            return ProgressBar::hidden();
-        }
-        let bar = ProgressBar::new(total).with_prefix(name);
-        bar.set_draw_target(ProgressDrawTarget::stderr());
-        let template = "{prefix} {wide_bar} {bytes}/{total_bytes} {binary_bytes_per_sec} eta {eta}";
-        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        bar.with_style(style)
-    }
-
-    /// Prints a line of text, except with `--json` or `--quiet`.
-    pub(super) fn print_line(&self, line: impl AsRef<str>) {
-        if !self.json && !self.quiet {
-            outln!("{}", line.as_ref());
-        }
+        Ok(work(RunContext { threads: effort.threads(), rate, progress: &progress, stopped: &stopped }))
     }
 }
 
-/// A progress bar in bytes if the total is known in bytes, otherwise in files.
-fn new_bar(name: &'static str, ahead: Option<(u64, u64)>) -> ProgressBar {
-    let (bar, template) = match ahead {
-        Some((_, bytes)) if bytes > 0 => (
-            ProgressBar::new(bytes),
-            "{prefix} {wide_bar} {bytes}/{total_bytes} {binary_bytes_per_sec} eta {eta}",
-        ),
-        Some((files, _)) => (ProgressBar::new(files), "{prefix} {wide_bar} {pos}/{len} files eta {eta}"),
-        None => (ProgressBar::no_length(), "{prefix} {spinner} {human_pos} files {per_sec}"),
-    };
-    bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(5));
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    let counts = if ahead.is_some_and(|(_, bytes)| bytes > 0) { "bytes" } else { "files" };
-    bar.with_style(style).with_prefix(name).with_message(counts)
-}
-
-fn advance(bar: &ProgressBar, files: u64, bytes: u64) {
-    bar.inc(if bar.message() == "bytes" { bytes } else { files });
+/// Bytes if their total is known, otherwise files.
+fn amount(ahead: Option<(u64, u64)>) -> Amount {
+    match ahead {
+        Some((_, bytes)) if bytes > 0 => Amount::Bytes(Some(bytes)),
+        Some((files, _)) => Amount::Files(Some(files)),
+        None => Amount::Files(None),
+    }
 }
 
 /// Locks the vault for a command; with `wait`, waits for its holder.
@@ -313,31 +249,6 @@ pub(super) fn lock(vault: &Vault, command: &str, wait: bool, output: &OutputArgs
             }
             locked => return Ok(locked?),
         }
-    }
-}
-
-pub(super) fn bytes(bytes: u64) -> String {
-    HumanBytes(bytes).to_string()
-}
-
-pub(super) fn count(count: u64) -> String {
-    HumanCount(count).to_string()
-}
-
-/// A number of files, with the noun.
-pub(super) fn files(count: u64) -> String {
-    format!("{} file{}", HumanCount(count), if count == 1 { "" } else { "s" })
-}
-
-/// Age of a time.
-pub(super) fn ago(now: Nanos, then: Nanos) -> String {
-    let seconds = now.saturating_sub(then) / SECOND;
-    match seconds {
-        ..0 => "in the future".to_owned(),
-        0..120 => format!("{seconds} s ago"),
-        120..7200 => format!("{} min ago", seconds / 60),
-        7200..172_800 => format!("{} h ago", seconds / 3600),
-        _ => format!("{} days ago", seconds / 86400),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Prints results of the daemon as text.
 
-use crate::commands::vault::{bytes, count, files};
+use crate::output::{bytes, count, files};
 use gabion::exit::Outcome;
 use serde_json::Value;
 

@@ -1,9 +1,10 @@
 //! `gabion daemon status`.
 
 use super::Alone;
+use crate::commands::vault::FIRST;
 use crate::commands::vault::events::filesystem_wide_watch;
 use crate::commands::vault::status::overdue_scrubs;
-use crate::commands::vault::{FIRST, ago, bytes, count};
+use crate::output::{ago, bytes, count};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion_vault::world::{Nanos, moment};

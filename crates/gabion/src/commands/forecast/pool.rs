@@ -2,7 +2,7 @@
 
 use super::{Setting, print_table};
 use crate::commands::pool::Names;
-use crate::commands::vault::{bytes, files};
+use crate::output::{bytes, files};
 use anyhow::Context;
 use clap::ValueEnum;
 use gabion::exit::Outcome;

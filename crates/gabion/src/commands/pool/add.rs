@@ -1,8 +1,7 @@
 //! `gabion pool add`.
 
 use super::terminal::Which;
-use crate::commands::vault::OutputArgs;
-use crate::output::print_json;
+use crate::output::{OutputArgs, print_json};
 use gabion::exit::Outcome;
 use gabion::report::pool::AddReport;
 use gabion_platform::display_path::DisplayPath;

@@ -1,8 +1,7 @@
 //! `gabion pool create`.
 
 use super::terminal::Names;
-use crate::commands::vault::OutputArgs;
-use crate::output::print_json;
+use crate::output::{OutputArgs, print_json};
 use anyhow::{bail, ensure};
 use gabion::exit::Outcome;
 use gabion::report::pool::CreateReport;

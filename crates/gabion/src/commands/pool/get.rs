@@ -2,8 +2,7 @@
 
 use super::terminal::{FileErrors, Which, inside};
 use crate::commands::device::{self, DeviceArgs};
-use crate::commands::vault::{self, OutputArgs};
-use crate::output::print_json;
+use crate::output::{self, Amount, OutputArgs, print_json};
 use anyhow::{Context, bail};
 use gabion::exit::{Outcome, error_message};
 use gabion::report::pool::GetReport;
@@ -95,7 +94,7 @@ impl Args {
         let mut errors = FileErrors::default();
         let mut items = Vec::new();
         collect(&pool, Item { from, to, stat }, &mut items, &mut errors);
-        let bar = output.bar("get", items.iter().map(size).sum());
+        let bar = output.bar("get", Amount::Bytes(Some(items.iter().map(size).sum())));
         let (mut files, mut bytes) = (0, 0);
         for item in &items {
             let got = if dry_run { Ok(size(item)) } else { get(&out, item, force, &bar) };
@@ -127,7 +126,7 @@ impl Args {
             print_json(&device::add_to(report, &compute));
         }
         let verb = if dry_run { "would get" } else { "got" };
-        output.print_line(format!("{verb} {}, {}", vault::files(files), vault::bytes(bytes)));
+        output.print_line(format!("{verb} {}, {}", output::files(files), output::bytes(bytes)));
         device::print(&compute, |line| output.print_line(line));
         Ok(errors.outcome())
     }

@@ -1,8 +1,7 @@
 //! `gabion pool ls`.
 
 use super::terminal::{FileErrors, Which, inside};
-use crate::commands::vault::OutputArgs;
-use crate::output::print_json;
+use crate::output::{OutputArgs, print_json};
 use anyhow::{Context, ensure};
 use gabion::exit::Outcome;
 use gabion::report::pool::{EntryReport, ListReport};

@@ -1,8 +1,7 @@
 //! `gabion pool mv`.
 
 use super::terminal::{Which, inside, warn};
-use crate::commands::vault::OutputArgs;
-use crate::output::print_json;
+use crate::output::{OutputArgs, print_json};
 use anyhow::{Context, ensure};
 use gabion::exit::Outcome;
 use gabion::report::pool::MoveReport;

@@ -1,8 +1,7 @@
 //! `gabion pool put`.
 
 use super::terminal::{FileErrors, Which, inside, warn};
-use crate::commands::vault::{self, OutputArgs};
-use crate::output::print_json;
+use crate::output::{self, Amount, OutputArgs, print_json};
 use anyhow::{Context, bail};
 use gabion::exit::{Outcome, error_message};
 use gabion::report::pool::PutReport;
@@ -74,7 +73,7 @@ impl Args {
             };
             collect(path, to, &mut items, &mut left_out, &mut errors);
         }
-        let bar = output.bar("put", items.iter().map(|item| item.size).sum());
+        let bar = output.bar("put", Amount::Bytes(Some(items.iter().map(|item| item.size).sum())));
         let (mut files, mut bytes) = (0, 0);
         for item in &items {
             let put = if dry_run { Ok(item.size) } else { put(&pool, item, &bar) };
@@ -98,7 +97,7 @@ impl Args {
             print_json(&PutReport { dry_run, files, bytes, left_out, failed: errors.texts() });
         }
         let verb = if dry_run { "would put" } else { "put" };
-        output.print_line(format!("{verb} {}, {}", vault::files(files), vault::bytes(bytes)));
+        output.print_line(format!("{verb} {}, {}", output::files(files), output::bytes(bytes)));
         if left_out > 0 {
             output.print_line(format!("left out {left_out} vaults ({OWN}) of protected directories"));
         }

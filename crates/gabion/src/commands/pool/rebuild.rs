@@ -3,8 +3,8 @@
 use super::terminal::Which;
 use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
-use crate::commands::vault::{BEGUN, Effort, FIRST, OutputArgs, bytes, files};
-use crate::output::print_json;
+use crate::commands::vault::{BEGUN, Effort, FIRST};
+use crate::output::{OutputArgs, bytes, files, print_json};
 use gabion::compute::{Compute, DeviceChoice};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;

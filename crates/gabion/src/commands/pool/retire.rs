@@ -3,8 +3,8 @@
 use super::rebuild::RebuildRun;
 use super::terminal::Which;
 use crate::commands::device::DeviceArgs;
-use crate::commands::vault::{Effort, OutputArgs};
-use crate::output::print_json;
+use crate::commands::vault::Effort;
+use crate::output::{OutputArgs, print_json};
 use anyhow::ensure;
 use gabion::exit::Outcome;
 use gabion::report::pool::RetireReport;

@@ -1,8 +1,7 @@
 //! `gabion pool rm`.
 
 use super::terminal::{FileErrors, Which, inside, warn};
-use crate::commands::vault::OutputArgs;
-use crate::output::print_json;
+use crate::output::{OutputArgs, print_json};
 use gabion::exit::Outcome;
 use gabion::report::pool::RemoveReport;
 use gabion_platform::display_path::DisplayPath;

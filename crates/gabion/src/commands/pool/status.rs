@@ -2,8 +2,7 @@
 
 use super::terminal::Which;
 use crate::commands::vault::FIRST;
-use crate::commands::vault::OutputArgs;
-use crate::output::print_json;
+use crate::output::{OutputArgs, bytes, print_json, table};
 use gabion::exit::Outcome;
 use gabion::report::pool::{FilesReport, HealedReport, PoolStatusReport, SweptReport};
 use gabion_platform::display_path::DisplayPath;
@@ -13,7 +12,6 @@ use gabion_vault::pool_rebuild::survey::{FileHealth, PoolOverview, overview};
 use gabion_vault::storage::TargetState;
 use gabion_vault::storage::pool::config::Mirror;
 use gabion_vault::storage::pool::{Status, Sweep, TargetStatus};
-use indicatif::HumanBytes;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -142,7 +140,7 @@ fn tell_swept(swept: &Sweep, dry_run: bool, output: &OutputArgs) {
             "{verb}: {} on {}, {}",
             DisplayPath::bytes(&orphan.path),
             orphan.target,
-            HumanBytes(orphan.bytes)
+            bytes(orphan.bytes)
         ));
     }
     output.print_line(format!(
@@ -162,25 +160,13 @@ fn print(status: &Status, output: &OutputArgs) {
         status.redundancy,
         Size(status.block)
     ));
-    let mut rows =
-        vec![["target", "domain", "state", "mirror", "used", "free", "objects", "path"].map(str::to_owned)];
+    let mut rows = vec![
+        ["target", "domain", "state", "mirror", "used", "free", "objects", "path"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
     rows.extend(status.targets.iter().map(row));
-    let widths: [usize; 8] =
-        std::array::from_fn(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0));
-    for row in rows {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(widths)
-            .enumerate()
-            // Numbers are right-aligned.
-            .map(
-                |(at, (cell, width))| {
-                    if (4..7).contains(&at) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
-                },
-            )
-            .collect();
-        output.print_line(format!("  {}", cells.join("  ").trim_end()));
-    }
+    table(&rows, |at| (4..7).contains(&at)).iter().for_each(|line| output.print_line(line));
     let current = status
         .targets
         .iter()
@@ -189,9 +175,8 @@ fn print(status: &Status, output: &OutputArgs) {
     output.print_line(format!("namespace on {current} targets, {} required", status.required_mirrors));
 }
 
-fn row(target: &TargetStatus) -> [String; 8] {
-    let bytes =
-        |bytes: Option<u64>| bytes.map_or_else(|| "-".to_owned(), |bytes| HumanBytes(bytes).to_string());
+fn row(target: &TargetStatus) -> Vec<String> {
+    let known = |size: Option<u64>| size.map_or_else(|| "-".to_owned(), bytes);
     let state = match target.state {
         TargetState::Online => "online",
         TargetState::Offline => "OFFLINE",
@@ -206,5 +191,6 @@ fn row(target: &TargetStatus) -> [String; 8] {
     let objects = target.objects.map_or_else(|| "-".to_owned(), |objects| objects.to_string());
     let path = DisplayPath::path(&target.path).to_string();
     let (name, domain) = (target.name.clone(), target.domain.clone());
-    [name, domain, state.to_owned(), mirror.to_owned(), bytes(target.used), bytes(target.free), objects, path]
+    let (used, free) = (known(target.used), known(target.free));
+    vec![name, domain, state.to_owned(), mirror.to_owned(), used, free, objects, path]
 }

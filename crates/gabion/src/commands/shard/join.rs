@@ -2,8 +2,7 @@
 
 use super::terminal::{RunArgs, Which, warn};
 use crate::commands::device;
-use crate::commands::vault::bytes;
-use crate::output::print_json;
+use crate::output::{bytes, print_json};
 use gabion::exit::Outcome;
 use gabion::report::line;
 use gabion::report::shard::JoinReport;
@@ -50,7 +49,7 @@ impl Args {
         let target = if to_stdout { Target::Stdout } else { Target::File { path: output.clone(), force } };
         let device = run_args.device()?;
         let report = run_args.run(&device, |run| join(&dir, set.as_deref(), &target, run))??;
-        if run_args.json {
+        if run_args.output.json {
             let report = device::add_to(JoinReport::new(&report), &device);
             // Standard output may be the file itself.
             match to_stdout {
@@ -61,7 +60,7 @@ impl Args {
         }
         warn(&report.notes);
         if !to_stdout {
-            run_args.say(&format!(
+            run_args.output.print_line(format!(
                 "{}: {}, all checked",
                 DisplayPath::path(&output),
                 bytes(report.content.size)

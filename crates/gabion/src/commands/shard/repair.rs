@@ -45,16 +45,16 @@ impl Args {
         if !dry_run && !plan.rebuild.is_empty() {
             run_args.run(&device, |run| plan.run(run))??;
         }
-        if run_args.json {
+        if run_args.output.json {
             print_json(&device::add_to(ShardRepairReport::new(&plan, dry_run), &device));
         }
         let verb = if dry_run { "would rebuild" } else { "rebuilt" };
         for Rebuild { index, why, to, .. } in &plan.rebuild {
-            run_args.say(&format!("{verb} shard {index}: {} ({why})", DisplayPath::path(to)));
+            run_args.output.print_line(format!("{verb} shard {index}: {} ({why})", DisplayPath::path(to)));
         }
         run_args.say_device(&device);
         if plan.rebuild.is_empty() {
-            run_args.say("nothing to repair");
+            run_args.output.print_line("nothing to repair");
             return Ok(Outcome::Found);
         }
         Ok(Outcome::Fine)

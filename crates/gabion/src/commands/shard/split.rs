@@ -2,8 +2,7 @@
 
 use super::terminal::RunArgs;
 use crate::commands::device;
-use crate::commands::vault::bytes;
-use crate::output::print_json;
+use crate::output::{bytes, print_json};
 use gabion::exit::Outcome;
 use gabion::report::shard::{SplitPlanReport, SplitReport};
 use gabion::size::Size;
@@ -76,27 +75,31 @@ impl Args {
             );
         }
         if dry_run {
-            if run_args.json {
+            if run_args.output.json {
                 print_json(&SplitPlanReport::new(&plan));
             } else {
                 let size = plan.size().map_or("a stream".to_owned(), bytes);
-                run_args.say(&format!(
+                run_args.output.print_line(format!(
                     "would split {size} with {} in blocks of {} into",
                     plan.content.code,
                     policy::Size(plan.content.block)
                 ));
-                plan.shards.iter().for_each(|path| run_args.say(&format!("  {}", DisplayPath::path(path))));
+                plan.shards
+                    .iter()
+                    .for_each(|path| run_args.output.print_line(format!("  {}", DisplayPath::path(path))));
             }
             return Ok(Outcome::Fine);
         }
         let report = run_args.run(&device, |run| plan.run(run))??;
-        if run_args.json {
+        if run_args.output.json {
             print_json(&device::add_to(SplitReport::new(&report), &device));
         }
         let (code, size, shard) = (&report.content.code, bytes(report.content.size), bytes(report.shard_len));
         let (name, shards, k) = (DisplayPath::bytes(&report.content.name), code.blocks(), code.k());
-        run_args.say(&format!("{name}: {size} in {shards} shards of {shard}, any {k} bring it back"));
-        run_args.say(&format!("set {}", report.set));
+        run_args
+            .output
+            .print_line(format!("{name}: {size} in {shards} shards of {shard}, any {k} bring it back"));
+        run_args.output.print_line(format!("set {}", report.set));
         run_args.say_device(&device);
         Ok(Outcome::Fine)
     }

@@ -2,8 +2,7 @@
 
 use super::terminal::{RunArgs, Which, warn};
 use crate::commands::device;
-use crate::commands::vault::bytes;
-use crate::output::print_json;
+use crate::output::{bytes, print_json};
 use gabion::exit::Outcome;
 use gabion::report::shard::VerifyReport;
 use gabion_platform::display_path::DisplayPath;
@@ -40,7 +39,7 @@ impl Args {
             reports.push(run_args.run(&device, |run| verify(&scan, set, run))??);
         }
         let worst = reports.iter().map(Report::health).max().unwrap_or(Health::Good);
-        if run_args.json {
+        if run_args.output.json {
             print_json(&device::add_to(VerifyReport::new(worst, &reports), &device));
         } else {
             reports.iter().for_each(|report| print(report, &run_args));
@@ -56,7 +55,7 @@ impl Args {
 
 fn print(report: &Report, run_args: &RunArgs) {
     let name = shown_name(&report.content);
-    run_args.say(&format!(
+    run_args.output.print_line(format!(
         "set {}  {name}  {}  {}",
         report.set,
         bytes(report.content.size),
@@ -66,16 +65,16 @@ fn print(report: &Report, run_args: &RunArgs) {
         let file = path.as_ref().map(|path| DisplayPath::path(path).to_string());
         let line = format!("  {index:3}  {}{state}", file.map_or(String::new(), |file| format!("{file}: ")));
         match state {
-            State::Ok => run_args.say(&line),
+            State::Ok => run_args.output.print_line(&line),
             // Damage is said even to those who want quiet.
             _ => outln!("{line}"),
         }
     }
     warn(&report.others);
     match (report.health(), report.loss()) {
-        (Health::Good, _) => run_args.say("all good"),
+        (Health::Good, _) => run_args.output.print_line("all good"),
         (Health::Recoverable, _) => {
-            run_args.say("damaged but recoverable: `gabion shard repair` makes it whole")
+            run_args.output.print_line("damaged but recoverable: `gabion shard repair` makes it whole")
         }
         (Health::Unrecoverable, loss) => outln!("not recoverable: {}", loss.unwrap_or_default()),
     }

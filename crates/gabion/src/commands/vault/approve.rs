@@ -1,9 +1,9 @@
 //! `gabion approve`.
 
 use super::protect::reason;
-use super::{Effort, FIRST, OutputArgs, Which, files};
+use super::{Effort, FIRST, Which};
 use crate::commands::served;
-use crate::output::print_json;
+use crate::output::{OutputArgs, files, print_json};
 use gabion::exit::Outcome;
 use gabion::report::{AcceptReport, ApproveReport, HeldReport};
 use gabion_platform::display_path::DisplayPath;

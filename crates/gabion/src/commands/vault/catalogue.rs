@@ -1,7 +1,7 @@
 //! `gabion catalogue`.
 
-use super::{Effort, OutputArgs, Which, files};
-use crate::output::print_json;
+use super::{Effort, Which};
+use crate::output::{OutputArgs, files, print_json};
 use clap::Subcommand;
 use gabion::exit::Outcome;
 use gabion::report::CatalogueReport;

@@ -1,7 +1,7 @@
 //! `gabion diff`.
 
-use super::{Effort, OutputArgs, Which, bytes, count};
-use crate::output::print_json;
+use super::{Effort, Which};
+use crate::output::{OutputArgs, bytes, count, print_json};
 use gabion::exit::Outcome;
 use gabion::report::{ChangeReport, DiffReport, changes};
 use gabion_platform::display_path::DisplayPath;

@@ -1,7 +1,8 @@
 //! Events of `watch`, `mount` and `daemon run`: as lines of text with a status line, or as JSON.
 
 use crate::commands::vault::protect::reason;
-use crate::commands::vault::{FIRST, ago, bytes, count, files, ranges};
+use crate::commands::vault::{FIRST, ranges};
+use crate::output::{ago, bytes, count, files};
 use gabion::report::{self, Event, LiveStatus, SourceEvent};
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::monitor::{Notice, Scan, Status};

@@ -1,10 +1,10 @@
 //! `gabion repair`.
 
 use super::scrub::print_damage;
-use super::{Effort, OutputArgs, Which, files, ranges};
+use super::{Effort, Which, ranges};
 use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
-use crate::output::print_json;
+use crate::output::{OutputArgs, files, print_json};
 use gabion::compute::Compute;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;

@@ -1,9 +1,9 @@
 //! `gabion scrub`.
 
-use super::{Effort, FIRST, OutputArgs, Which, bytes, files, ranges};
+use super::{Effort, FIRST, Which, ranges};
 use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
-use crate::output::print_json;
+use crate::output::{OutputArgs, bytes, files, print_json};
 use gabion::compute::Compute;
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;

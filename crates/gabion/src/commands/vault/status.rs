@@ -2,10 +2,10 @@
 
 use super::events::filesystem_wide_watch;
 use super::protect::WRITE_ONCE_ADVICE;
-use super::{Effort, FIRST, OutputArgs, Which, ago, bytes, count, files, ranges};
+use super::{Effort, FIRST, Which, ranges};
 use crate::commands::daemon::print_source;
 use crate::commands::served;
-use crate::output::print_json;
+use crate::output::{OutputArgs, ago, bytes, count, files, print_json};
 use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion::report::status::StatusReport;

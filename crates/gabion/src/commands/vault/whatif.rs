@@ -1,7 +1,7 @@
 //! `gabion whatif`.
 
-use super::{Effort, FIRST, OutputArgs, Which, bytes, files};
-use crate::output::print_json;
+use super::{Effort, FIRST, Which};
+use crate::output::{OutputArgs, bytes, files, print_json};
 use gabion::exit::Outcome;
 use gabion::report::WhatIfReport;
 use gabion_platform::display_path::DisplayPath;

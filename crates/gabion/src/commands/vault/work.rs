@@ -1,9 +1,9 @@
 //! `gabion work`.
 
 use super::scrub::print_damage;
-use super::{Effort, OutputArgs, Which, bytes, files};
+use super::{Effort, Which};
 use crate::commands::device::{self, DeviceArgs};
-use crate::output::print_json;
+use crate::output::{OutputArgs, bytes, files, print_json};
 use gabion::exit::Outcome;
 use gabion::report::WorkReport;
 use gabion_platform::display_path::DisplayPath;
