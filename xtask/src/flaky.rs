@@ -25,6 +25,7 @@ use tally::Tally;
 const SUITES: &[&str] = &[
     "gabion-testkit:lib",
     "gabion-platform:lib",
+    "gabion-platform:descriptors",
     "gabion-platform:ignored_directories",
     "gabion-platform:sources",
     "gabion-changelog:changelog",

@@ -1,7 +1,11 @@
 //! New directories that fanotify ignores at first: no change in them is missed.
 
+#[path = "support/own_memory.rs"]
+mod own_memory;
+
 use gabion_platform::event::{Change, Event, EventSource};
 use gabion_platform::fanotify::Fanotify;
+use own_memory::OwnMemory;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -12,14 +16,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 struct Fixture {
-    dir: tempfile::TempDir,
+    dir: OwnMemory,
     source: Fanotify,
 }
 
 /// A watched tree with existing directories and files. `None`, with a recorded skip, without privileges and on kernels
 /// without ignore marks.
 fn fixture(test: &str) -> Option<Fixture> {
-    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let dir = OwnMemory::new();
     fs::create_dir_all(dir.path().join("root/old")).unwrap();
     fs::create_dir(dir.path().join("outside")).unwrap();
     for name in ["root/old/comes", "outside/comes too"] {

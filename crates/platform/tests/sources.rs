@@ -1,23 +1,21 @@
 //! Both event sources on real directories: the events of common file operations.
 
+#[path = "support/own_memory.rs"]
+mod own_memory;
+
 use gabion_platform::event::{Change, Event, EventSource};
 use gabion_platform::fanotify::Fanotify;
 use gabion_platform::inotify::Inotify;
+use own_memory::OwnMemory;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, unlinkat};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 const OWN: &[u8] = b".own";
-
-/// Serialises the tests: fanotify watches the whole file system, and one test fills its queue.
-static TURN: Mutex<()> = Mutex::new(());
-
-/// A directory in memory: little other activity, fast creation of files.
-fn place() -> tempfile::TempDir {
-    tempfile::tempdir_in("/dev/shm").unwrap()
-}
 
 /// All sources that work on this machine.
 fn sources(root: &Path, test: &str) -> Vec<Box<dyn EventSource>> {
@@ -50,8 +48,7 @@ fn moved(from: Option<&str>, to: Option<&str>, directory: bool) -> Event {
 
 #[test]
 fn every_change_is_reported_by_path() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let dir = place();
+    let dir = OwnMemory::new();
     let root = dir.path().join("root");
     fs::create_dir_all(root.join("old/deep")).unwrap();
     fs::create_dir_all(root.join(".own")).unwrap();
@@ -113,8 +110,7 @@ fn every_change_is_reported_by_path() {
 
 #[test]
 fn content_of_a_new_directory_before_its_watch_is_reported() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let dir = place();
+    let dir = OwnMemory::new();
     let root = dir.path().join("root");
     fs::create_dir(&root).unwrap();
     for mut source in sources(&root, "what_was_in_a_new_directory") {
@@ -154,8 +150,7 @@ fn a_full_queue_is_a_gap_and_the_source_goes_on() {
         gabion_testkit::skip!("a_full_queue_is_a_gap: the queue takes {limit} events here");
         return;
     }
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let dir = place();
+    let dir = OwnMemory::new();
     let root = dir.path().join("root");
     fs::create_dir(&root).unwrap();
     for mut source in sources(&root, "a_full_queue_is_a_gap") {
@@ -180,8 +175,7 @@ fn a_full_queue_is_a_gap_and_the_source_goes_on() {
 /// tree.
 #[test]
 fn writers_that_never_close_are_reported() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let dir = place();
+    let dir = OwnMemory::new();
     let root = dir.path().join("root");
     fs::create_dir_all(root.join("old")).unwrap();
     for mut source in sources(&root, "writers_that_never_close") {
@@ -217,35 +211,107 @@ fn writers_that_never_close_are_reported() {
     }
 }
 
+/// Directories below `top` whose paths are longer than the kernel reports, with a file in the last one.
+fn deep_below(top: &Path) -> Vec<OwnedFd> {
+    let mut all = vec![openat(CWD, top, FLAGS, Mode::empty()).unwrap()];
+    for _ in 0..LEVELS {
+        mkdirat(all.last().unwrap(), NAME, Mode::RWXU).unwrap();
+        all.push(openat(all.last().unwrap(), NAME, FLAGS, Mode::empty()).unwrap());
+    }
+    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+    openat(all.last().unwrap(), "file", flags, Mode::RUSR).unwrap();
+    all
+}
+
+const LEVELS: usize = 25;
+const NAME: &str = match std::str::from_utf8(&[b'd'; 200]) {
+    Ok(name) => name,
+    Err(_) => unreachable!(),
+};
+const FLAGS: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
+
+/// Removes them; they are still open.
+fn remove_deep(all: &[OwnedFd]) {
+    unlinkat(&all[LEVELS], "file", AtFlags::empty()).unwrap();
+    all[..LEVELS].iter().rev().for_each(|above| unlinkat(above, NAME, AtFlags::REMOVEDIR).unwrap());
+}
+
+fn is_gap(event: &Event) -> bool {
+    matches!(event, Event::Gap(_))
+}
+
+fn fanotify(root: &Path, test: &str) -> Option<Fanotify> {
+    match Fanotify::watch(root, OWN) {
+        Ok(source) => Some(source),
+        Err(error) if rustix::process::geteuid().is_root() => panic!("{error}"),
+        Err(error) => {
+            gabion_testkit::skip!("{test}: {error}");
+            None
+        }
+    }
+}
+
 /// A path longer than the kernel reports, anywhere on the file system, once caused a full scan for each event there.
 #[test]
 fn paths_that_are_too_long_matter_in_the_tree_only() {
-    use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let dir = place();
+    let dir = OwnMemory::new();
     let root = dir.path().join("root");
     fs::create_dir(&root).unwrap();
-    let (name, flags) = ("d".repeat(200), OFlags::DIRECTORY | OFlags::CLOEXEC);
-    let deep_below = |top: &Path| {
-        let mut at = openat(CWD, top, flags, Mode::empty()).unwrap();
-        for _ in 0..25 {
-            mkdirat(&at, &name, Mode::RWXU).unwrap();
-            at = openat(&at, &name, flags, Mode::empty()).unwrap();
-        }
-        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
-        openat(&at, "file", flags, Mode::RUSR).unwrap();
-    };
-    let mut source = match Fanotify::watch(&root, OWN) {
-        Ok(source) => source,
-        Err(error) if rustix::process::geteuid().is_root() => panic!("{error}"),
-        Err(error) => return gabion_testkit::skip!("paths that are too long: {error}"),
-    };
+    let Some(mut source) = fanotify(&root, "paths that are too long") else { return };
     deep_below(dir.path());
     fs::write(root.join("short"), "x").unwrap();
     let events = drained(&mut source);
     assert!(events.contains(&changed("short", Change::Created)), "{events:#?}");
-    let is_gap = |event: &Event| matches!(event, Event::Gap(_));
     assert!(!events.iter().any(is_gap), "{events:#?}");
     deep_below(&root);
     assert!(drained(&mut source).iter().any(is_gap), "what is in the tree is not missed");
+}
+
+/// The events of a removed directory were called lost if its path had been longer than the kernel reports, although the
+/// event of its removal covers them.
+#[test]
+fn removed_directories_whose_paths_were_too_long_are_no_gap() {
+    let dir = OwnMemory::new();
+    let Some(mut source) = fanotify(dir.path(), "removed directories") else { return };
+    let open = deep_below(dir.path());
+    remove_deep(&open);
+    let events = drained(&mut source);
+    let gone = Event::Changed { path: NAME.into(), change: Change::Deleted, directory: true };
+    assert!(events.contains(&gone), "{events:#?}");
+    assert!(!events.iter().any(is_gap), "{events:#?}");
+}
+
+struct Bound(PathBuf);
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// Where only a part of the file system is mounted, as in a container, the kernel finds no parent of a directory
+/// outside that part: each event in a long path there caused a full scan.
+#[test]
+fn paths_that_are_too_long_beside_a_part_that_is_mounted_are_no_gap() {
+    if !rustix::process::geteuid().is_root() {
+        return gabion_testkit::skip!("paths beside a part that is mounted: mounting needs root");
+    }
+    let dir = OwnMemory::new();
+    let (part, at) = (dir.path().join("part"), dir.path().join("at"));
+    fs::create_dir_all(part.join("root")).unwrap();
+    fs::create_dir(&at).unwrap();
+    let done = Command::new("mount").arg("--bind").args([&part, &at]).status().unwrap();
+    assert!(done.success());
+    let at = Bound(at);
+    let Some(mut source) = fanotify(&at.0.join("root"), "paths beside a part that is mounted") else {
+        return;
+    };
+    for top in [dir.path(), &part] {
+        remove_deep(&deep_below(top));
+        drop(deep_below(top));
+    }
+    fs::write(part.join("root/short"), "x").unwrap();
+    let events = drained(&mut source);
+    assert!(events.contains(&changed("short", Change::Created)), "{events:#?}");
+    assert!(!events.iter().any(is_gap), "{events:#?}");
 }

@@ -4,6 +4,7 @@ use super::calls::{handle_of, open_by_handle};
 use super::wire::{EntryName, Handle};
 use crate::event::{SourceError, is_own, join};
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, openat2, statx};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -133,10 +134,9 @@ impl Tree {
                 Ok(Some(found)) => return found,
                 // It was moved meanwhile.
                 Ok(None) => {}
-                // Its path exceeds the longest that the kernel reports. Outside the tree that does not matter.
+                // Its path exceeds the longest that the kernel reports.
                 Err(error) if error.raw_os_error() == Some(libc::ENAMETOOLONG) => {
-                    let inside = self.is_inside(directory).unwrap_or(true);
-                    return if inside { DirLocation::Unknown } else { DirLocation::Outside };
+                    return self.place_without_path(directory).unwrap_or(DirLocation::Unknown);
                 }
                 Err(_) => return DirLocation::Unknown,
             }
@@ -162,9 +162,24 @@ impl Tree {
             return Ok(Some(DirLocation::Outside));
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let again = if below.is_empty() { b"." } else { below };
-        let Ok(again) = openat2(&self.root, again, flags, Mode::empty(), BENEATH) else { return Ok(None) };
-        Ok((identity(&again)? == expected).then(|| DirLocation::Inside(below.to_vec())))
+        let name = if below.is_empty() { b"." } else { below };
+        let open = |resolve| openat2(&self.root, name, flags, Mode::empty(), resolve);
+        match open(BENEATH) {
+            Ok(again) => Ok((identity(&again)? == expected).then(|| DirLocation::Inside(below.to_vec()))),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::AGAIN) => Ok(None),
+            // A file system that is mounted above the directory may refuse.
+            Err(_) if matches!(open(BENEATH | ResolveFlags::NO_XDEV), Err(Errno::XDEV)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Location of an open directory whose path cannot be read; what is in the tree is `Unknown`.
+    fn place_without_path(&self, directory: &OwnedFd) -> io::Result<DirLocation> {
+        Ok(match self.is_inside(directory)? {
+            false => DirLocation::Outside,
+            true if identity(directory)?.3 == 0 => DirLocation::Gone,
+            true => DirLocation::Unknown,
+        })
     }
 
     /// True if the directory is in the tree, found by walking up its parents.
@@ -176,7 +191,12 @@ impl Tree {
                 return Ok(true);
             }
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            directory = rustix::fs::openat(&directory, c"..", flags, Mode::empty())?;
+            directory = match rustix::fs::openat(&directory, c"..", flags, Mode::empty()) {
+                Ok(parent) => parent,
+                // It is outside the part of the file system that is mounted, and the tree is within that part.
+                Err(Errno::NOENT) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            };
             let above = identity(&directory)?;
             // Only the root directory is its own parent.
             if (above.0, above.1, above.2) == (here.0, here.1, here.2) {
