@@ -22,6 +22,8 @@ pub(super) struct Tally(BTreeMap<(String, String), Count>);
 enum Outcome {
     Passed,
     Failed,
+    /// It has `#[ignore]` and was not asked for.
+    Ignored,
 }
 
 impl Tally {
@@ -41,10 +43,13 @@ impl Tally {
         let outcomes = outcomes(text);
         let mut failed = Vec::new();
         for test in tests {
+            if outcomes.get(test.as_str()) == Some(&Outcome::Ignored) {
+                continue;
+            }
             let count = self.0.entry((suite.to_owned(), test.clone())).or_default();
             match outcomes.get(test.as_str()) {
                 Some(Outcome::Passed) => count.runs += 1,
-                Some(Outcome::Failed) | None => {
+                _ => {
                     count.runs += 1;
                     count.failures.push(output.to_owned());
                     failed.push(test.clone());
@@ -96,10 +101,12 @@ fn outcome(line: &str) -> Option<(&str, Outcome)> {
         rest.split_once(" ... ").is_some_and(|(name, _)| !bare(name).contains(' '))
     })?;
     let (name, result) = line[at + "test ".len()..].split_once(" ... ")?;
-    if result.starts_with("ignored") {
-        return None;
-    }
-    Some((bare(name), if result.ends_with("ok") { Outcome::Passed } else { Outcome::Failed }))
+    let outcome = match result {
+        ignored if ignored == "ignored" || ignored.starts_with("ignored, ") => Outcome::Ignored,
+        passed if passed.ends_with("ok") => Outcome::Passed,
+        _ => Outcome::Failed,
+    };
+    Some((bare(name), outcome))
 }
 
 /// A test's name as `--list` has it.
@@ -120,7 +127,8 @@ mod tests {
         assert_eq!(found["a::b"], Outcome::Passed);
         assert_eq!(found["c"], Outcome::Passed);
         assert_eq!(found["d"], Outcome::Failed);
-        assert_eq!(found.len(), 3);
+        assert_eq!(found["e"], Outcome::Ignored);
+        assert_eq!(found.len(), 4);
         assert_eq!(outcomes("a test of noise test f ... some test ok")["f"], Outcome::Passed);
     }
 
@@ -137,5 +145,15 @@ mod tests {
         let expected = ["runs failures  test", "2        0  s a", "2        1  s b", "2"];
         assert_eq!(lines[..4], expected);
         assert_eq!(lines[4], "2 tests, 1 of them failed at least once");
+    }
+
+    #[test]
+    fn an_ignored_test_has_neither_run_nor_failed() {
+        let tests = ["a", "b", "c"].map(str::to_owned);
+        let text = "test a ... ok\ntest b ... ignored, takes minutes: `cargo xtask test --full` runs it\n\
+                    test c ... ignored\n";
+        let mut tally = Tally::default();
+        assert_eq!(tally.add_output("s", &tests, text, Path::new("1")), Vec::<String>::new());
+        assert_eq!(tally.to_string().lines().last(), Some("1 tests, 0 of them failed at least once"));
     }
 }
