@@ -1,9 +1,9 @@
 //! Fixture: a directory, the program in it, and the loop over the kill points.
 
+pub(crate) use crate::corruption::rot;
 use gabion_testkit::kill::{changes_of, killed_before, recorded, sample, was_killed};
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::rc::Rc;
@@ -105,17 +105,6 @@ pub(crate) fn files_below(directory: &Path) -> Files {
     let mut found = Files::new();
     walk(directory, "", &mut found);
     found
-}
-
-/// Writes over a file and gives it its time back: corruption.
-pub(crate) fn rot(path: &Path, offset: u64, count: usize) {
-    let file = fs::File::options().read(true).write(true).open(path).unwrap();
-    let modified = file.metadata().unwrap().modified().unwrap();
-    let mut bytes = vec![0; count];
-    file.read_exact_at(&mut bytes, offset).unwrap();
-    bytes.iter_mut().for_each(|byte| *byte = !*byte);
-    file.write_all_at(&bytes, offset).unwrap();
-    file.set_modified(modified).unwrap();
 }
 
 pub(crate) fn assert_same(told: &str, found: &Files, wanted: &Files) {

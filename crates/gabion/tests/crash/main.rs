@@ -4,6 +4,10 @@
 //! visits a sample of the moments, or all with `GABION_CRASH_POINTS=all`. The long ones are ignored by default; `cargo xtask test --full` runs them,
 //! with all moments.
 
+#[path = "../mount/can_mount.rs"]
+mod can_mount;
+#[path = "../vault/corruption.rs"]
+mod corruption;
 mod fixture;
 mod mounted;
 mod names;

@@ -1,5 +1,6 @@
 //! The process that serves a mount is killed while a program writes through it.
 
+use crate::can_mount;
 use crate::fixture::{Files, Fixture, bytes, files_below};
 use crate::pool::Tank;
 use gabion_testkit::kill::{can_kill, changes_of, killed_before, recorded, sample, was_killed};
@@ -312,11 +313,7 @@ fn kill_everywhere(test: &str, usual: usize, source: &dyn Source) {
 }
 
 pub(crate) fn can_mount(test: &str) -> bool {
-    let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
-    if !can {
-        gabion_testkit::skip(test, "mounting needs root and /dev/fuse");
-    }
-    can && can_kill(test)
+    can_mount::can_mount(test) && can_kill(test)
 }
 
 /// For programs on a mounted directory: what they synced, renamed, linked and removed is so in the source when the process of the mount is killed.

@@ -2,9 +2,13 @@
 
 /// One module around all of them: runs that have nothing to gain from these tests leave them out by its name.
 mod daemon {
+    #[path = "../../mount/can_mount.rs"]
+    mod can_mount;
     #[path = "../../vault/captured_output.rs"]
     mod captured_output;
     mod control;
+    #[path = "../../vault/corruption.rs"]
+    mod corruption;
     mod disks;
     mod faults;
     mod fixture;

@@ -9,6 +9,8 @@
 
 mod answers;
 mod checks;
+#[path = "../vault/corruption.rs"]
+mod corruption;
 #[allow(dead_code, reason = "the suite that kills commands uses all of it")]
 #[path = "../crash/fixture.rs"]
 mod fixture;

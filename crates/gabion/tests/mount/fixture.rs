@@ -1,5 +1,6 @@
 //! Fixture: a source, its mount, and the program.
 
+pub(crate) use crate::can_mount::can_mount;
 use crate::captured_output::CapturedOutput;
 use gabion_vault::world::Stopwatch;
 use serde_json::Value;
@@ -9,15 +10,6 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// Whether a test that mounts can run; says so if it cannot.
-pub(crate) fn can_mount(test: &str) -> bool {
-    let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
-    if !can {
-        gabion_testkit::skip!("{test}: mounting needs root and /dev/fuse");
-    }
-    can
-}
 
 pub(crate) struct Fixture {
     dir: tempfile::TempDir,

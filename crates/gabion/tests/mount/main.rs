@@ -1,8 +1,11 @@
 //! `gabion mount` on real mounts. They need root: without it, each test says that it was skipped.
 
+mod can_mount;
 #[path = "../vault/captured_output.rs"]
 mod captured_output;
 mod cold;
+#[path = "../vault/corruption.rs"]
+mod corruption;
 mod crashes;
 mod durable;
 mod fixture;

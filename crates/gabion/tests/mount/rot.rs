@@ -2,6 +2,7 @@
 //!
 //! The mount knows which bytes were written through it. Corruption in other blocks became part of the next redundancy all the same, and lasted.
 
+use crate::corruption;
 use crate::fixture::{Fixture, can_mount};
 use crate::test_rng::TestRng;
 use std::fs::File;
@@ -10,12 +11,7 @@ use std::time::Duration;
 
 /// Changes a byte of a file in the source, and puts its time back.
 pub(crate) fn rot(fixture: &Fixture, name: &str, at: u64) {
-    let file = File::options().read(true).write(true).open(fixture.source(name)).unwrap();
-    let modified = file.metadata().unwrap().modified().unwrap();
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, at).unwrap();
-    file.write_all_at(&[!byte[0]], at).unwrap();
-    file.set_modified(modified).unwrap();
+    corruption::rot(&fixture.source(name), at, 1);
 }
 
 /// Writes through the mount.

@@ -6,6 +6,10 @@
 //! Power is cut after commands that ended with exit code 0, after commands that were killed before a counted change of files, and while programs write
 //! through a mount. `GABION_CRASH_POINTS=all` visits all changes, otherwise a sample.
 
+#[path = "../mount/can_mount.rs"]
+mod can_mount;
+#[path = "../vault/corruption.rs"]
+mod corruption;
 mod disks;
 #[allow(dead_code, reason = "the suite that kills commands uses all of it")]
 #[path = "../crash/fixture.rs"]

@@ -1,5 +1,6 @@
 //! Programs that sync through a mount.
 
+use crate::can_mount::can_mount;
 use crate::disks::Disks;
 use crate::fixture::{Files, Fixture, PROGRAM, assert_same, bytes, files_below};
 use crate::pool::Tank;
@@ -11,14 +12,6 @@ use std::process::{Child, Command, Stdio};
 
 /// Acknowledged steps of a program; power is cut after each of them.
 const STEPS: u64 = 6;
-
-fn can_mount(test: &str) -> bool {
-    let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
-    if !can {
-        gabion_testkit::skip(test, "mounting needs root and /dev/fuse");
-    }
-    can
-}
 
 /// A mount that is served by a process; the end of the test ends it.
 struct Mount {

@@ -3,6 +3,7 @@
 //! The print macros of the standard library panic then. `gabion repair --yes >> log` ended with exit code 101 before it had repaired
 //! anything, and the code hid damage from scripts. A command now does all of its work and ends with 2, or with 3 if data is lost.
 
+use super::corruption::rot;
 use super::fixture::Fixture;
 use super::rebuild::Pool;
 use std::fs::File;
@@ -27,13 +28,7 @@ impl Fixture {
 
     /// Flips a byte in the middle of `a`, leaving its times as they were.
     fn damage(&self) {
-        use std::os::unix::fs::FileExt;
-        let file = File::options().read(true).write(true).open(self.path("a")).unwrap();
-        let modified = file.metadata().unwrap().modified().unwrap();
-        let mut byte = [0];
-        file.read_exact_at(&mut byte, 2_000_000).unwrap();
-        file.write_all_at(&[!byte[0]], 2_000_000).unwrap();
-        file.set_modified(modified).unwrap();
+        rot(&self.path("a"), 2_000_000, 1);
     }
 }
 

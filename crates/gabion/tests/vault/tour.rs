@@ -1,14 +1,12 @@
 //! The commands of the README, and the output that scripts rely on.
 
+use super::corruption::rot;
 use super::fixture::Fixture;
 use super::test_rng::TestRng;
 use std::os::unix::fs::FileExt;
 
 fn damage(fixture: &Fixture, name: &str, offset: u64, bytes: usize) {
-    let file = std::fs::File::options().write(true).open(fixture.path(name)).unwrap();
-    let modified = file.metadata().unwrap().modified().unwrap();
-    file.write_all_at(&TestRng(99).bytes(bytes), offset).unwrap();
-    file.set_modified(modified).unwrap();
+    rot(&fixture.path(name), offset, bytes);
 }
 
 /// A changed file of a write-once rule was mentioned by `protect`, exit code 0, and `status` knew nothing of it.

@@ -65,7 +65,7 @@ fn damage_that_another_process_found_is_in_the_status_at_once() {
     fixture.start();
     fixture.expect(0, &["daemon", "protect", "photos"]);
     fixture.expect(0, &["daemon", "status"]);
-    rot(&fixture.path("photos/a"), 5000);
+    rot(&fixture.path("photos/a"), 5000, 1);
     fixture.expect(1, &["scrub", "photos"]);
     let status = fixture.expect(1, &["daemon", "status"]);
     assert!(status.contains("1 damaged"), "{status}");
@@ -208,8 +208,8 @@ fn lost_files_are_called_lost_at_once() {
     fixture.configure(&photos);
     fixture.start();
     fixture.until_protected("photos", "photos", 4);
-    (0..300_000).step_by(2048).for_each(|at| rot(&fixture.path("photos/a"), at));
-    rot(&fixture.path("photos/sub/b"), 5000);
+    (0..300_000).step_by(2048).for_each(|at| rot(&fixture.path("photos/a"), at, 1));
+    rot(&fixture.path("photos/sub/b"), 5000, 1);
     let lines = |text: &str| -> Vec<String> { text.lines().map(|line| line.trim().to_owned()).collect() };
     let captured = lines(&fixture.expect(3, &["daemon", "scrub", "photos"]));
     assert!(

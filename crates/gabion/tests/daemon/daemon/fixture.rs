@@ -1,12 +1,13 @@
 //! Fixture: a directory with a configuration, and a daemon running in it.
 
+pub(crate) use super::can_mount::can_mount;
 use super::captured_output::CapturedOutput;
+pub(crate) use super::corruption::rot;
 use super::test_rng::TestRng;
 use gabion_vault::world::Stopwatch;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -14,15 +15,6 @@ use std::time::Duration;
 
 /// How long a busy machine may take for what takes a second.
 pub(crate) const PATIENCE: Duration = gabion_testkit::PATIENCE;
-
-/// Whether a test that mounts can run; says so if it cannot.
-pub(crate) fn can_mount(test: &str) -> bool {
-    let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
-    if !can {
-        gabion_testkit::skip!("{test}: mounting needs root and /dev/fuse");
-    }
-    can
-}
 
 pub(crate) struct Fixture {
     dir: tempfile::TempDir,
@@ -251,15 +243,4 @@ pub(crate) fn files_below(dir: &Path) -> Vec<PathBuf> {
     }
     found.sort();
     found
-}
-
-/// Changes a byte as a disk does: size and time stay.
-pub(crate) fn rot(path: &Path, at: u64) {
-    let modified = std::fs::metadata(path).unwrap().modified().unwrap();
-    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, at).unwrap();
-    file.write_all_at(&[byte[0] ^ 0x55], at).unwrap();
-    file.set_modified(modified).unwrap();
-    file.sync_all().unwrap();
 }

@@ -79,7 +79,7 @@ fn mounted_corruption_is_repaired_and_a_lost_target_rebuilt() {
     let victims = [largest(&redundancy), largest(&objects)];
     let before: Vec<Vec<u8>> = victims.iter().map(|path| std::fs::read(path).unwrap()).collect();
     for victim in &victims {
-        rot(victim, std::fs::metadata(victim).unwrap().len() / 2);
+        rot(victim, std::fs::metadata(victim).unwrap().len() / 2, 1);
     }
     for (name, victim) in ["photos", "tank"].iter().zip(victims.iter().zip(&before)) {
         let mended = |_: &Value| std::fs::read(victim.0).unwrap() == *victim.1;
