@@ -34,10 +34,11 @@
 //! order of claims makes that rare.
 //!
 //! # Versions
-//! A modification may name the versions of the file before and after it ([`Span`]): then nothing but its range was written between the
-//! two. The entry has the span from the first version to the last one as long as each change begins with the version with which the one
-//! before it ended, otherwise the span of the last change. A worker that finds the file at the last version, and redundancy of the first
-//! one, needs to read no more than the ranges. Names of versions are opaque here; one that stands for no version at all holds a span open.
+//! A modification may name the versions of the file before and after it ([`Span`]): then nothing but its range was
+//! written between the two. The entry has the span from the first version to the last one as long as each change begins
+//! with the version with which the one before it ended, otherwise the span of the last change. A worker that finds the
+//! file at the last version, and redundancy of the first one, needs to read no more than the ranges. Names of versions
+//! are opaque here; one that stands for no version at all holds a span open.
 //!
 //! # Times
 //! A modification is due when its file rested ([`When::due`]); each further change moves that on, up to

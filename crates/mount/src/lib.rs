@@ -11,9 +11,12 @@
 //!    write history (`directory/history.rs`; of a pool `gabion_vault::live`) keeps in memory which bytes were written
 //!    since the file was protected. Workers of this process read only these, and take other bytes that do not match
 //!    their signatures for corruption.
-//! 3. `pending` adds the range to that of earlier writes to the file if they touch. Then the request is answered.
+//! 3. Before the write counts as done, `pending` adds its range to that of earlier writes to the file if they touch.
+//!    Then the request is answered.
 //! 4. Every half second, and at `fsync`, close and the end of a write with `O_SYNC`, the range is handed to
 //!    [`recorder`] under each path of the file, which `nodes` knows.
+//!    With it go the versions of the file between which nothing else was written, so that workers of other processes
+//!    can read as little.
 //! 5. The [`Recorder`] adds when the file is due by the policy, and queues the entry for the changelog, which commits
 //!    groups of entries. `fsync`, and writes with `O_SYNC`, return when the source and the changelog are durable.
 //! 6. A mark file lies in the repository while the mount runs. If the process dies with ranges that the changelog does

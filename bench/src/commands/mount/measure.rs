@@ -14,7 +14,7 @@ pub(super) struct Bench {
 }
 
 /// The cases by name, in the order in which they run.
-pub(super) const CASES: [&str; 9] = [
+pub(super) const CASES: [&str; 10] = [
     "write",
     "read cold",
     "read cold checked",
@@ -22,6 +22,7 @@ pub(super) const CASES: [&str; 9] = [
     "read warm",
     "random read",
     "small files",
+    "small write",
     "degraded read",
     "pool",
 ];
@@ -38,11 +39,16 @@ pub(super) struct Mount {
 
 impl Mount {
     /// Starts a program that mounts a file system, and waits for the mount.
-    pub(super) fn start(mut command: Command, at: &Path) -> Result<Mount> {
+    pub(super) fn start(command: Command, at: &Path) -> Result<Mount> {
+        Mount::start_printing(command, at, Stdio::null())
+    }
+
+    /// The same with another destination for what it prints.
+    pub(super) fn start_printing(mut command: Command, at: &Path, to: Stdio) -> Result<Mount> {
         std::fs::create_dir_all(at)?;
         let outside = std::fs::metadata(at)?;
         let name = command.get_program().to_string_lossy().into_owned();
-        let process = command.stdout(Stdio::null()).spawn().with_context(|| name.clone())?;
+        let process = command.stdout(to).spawn().with_context(|| name.clone())?;
         let mut mount = Mount { process, at: at.to_owned() };
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(20) {
@@ -126,6 +132,7 @@ impl Bench {
             "read warm" => self.read_warm(),
             "random read" => self.random_read(),
             "small files" => self.small_files(),
+            "small write" => self.small_write(),
             "degraded read" => self.degraded_read(),
             "pool" => self.pool(),
             other => bail!("no case {other:?}"),

@@ -8,6 +8,9 @@
 //! change; if it differs from the version after the last change, another program wrote, and the history of the file is
 //! discarded.
 //!
+//! The same memory tells the versions between which ranges are recorded in the changelog ([`Spans`]), for workers of
+//! other processes.
+//!
 //! Limits: a direct write is missed if it happens during a write through the mount, or in the same clock step (up to 10
 //! ms) before Linux 6.13. Later kernels give a file a new mtime once the last one was read, which happens here after
 //! each change. File systems with mtimes in whole seconds get no history.
@@ -268,9 +271,13 @@ impl DirectoryWriter for History {
 
 #[cfg(test)]
 mod tests {
-    use super::History;
+    use super::{History, SECOND};
+    use crate::pending::{Close, Spans};
+    use gabion_vault::changelog::Span;
     use gabion_vault::storage::plain::DirectoryWriter;
     use gabion_vault::tree::{Generation, stat_of};
+    use gabion_vault::version::name_of;
+    use gabion_vault::world::Nanos;
     use std::fs::File;
     use std::ops::Range;
     use std::os::unix::fs::FileExt;
@@ -339,6 +346,37 @@ mod tests {
         it.write(100..200, || ());
         assert_eq!(it.written_since(&encoded.unwrap()), None);
         assert_eq!(it.written_since(&it.now()), None);
+    }
+
+    /// Names of versions: those of a span, or none.
+    fn closed(it: &Fixture, after: Nanos) -> Option<Span> {
+        match it.history.close(it.number, it.now().ctime + after) {
+            Close::Now(span) => Some(span),
+            Close::Later | Close::Never => None,
+        }
+    }
+
+    #[test]
+    fn spans_join_and_end_with_versions_that_no_write_can_share() {
+        let it = Fixture::new();
+        let first = it.now();
+        let mut inside = None;
+        it.write(0..100, || inside = it.history.hold_open(it.number));
+        let inside = inside.unwrap();
+        assert_eq!(inside.from, name_of(&first).unwrap());
+        assert_eq!(closed(&it, 0), None, "another write may give the same mtime");
+        let span = closed(&it, SECOND).unwrap();
+        assert_eq!(span, Span { from: inside.to, to: name_of(&it.now()).unwrap() });
+        it.write(200..300, || assert_eq!(closed(&it, SECOND), None, "it is being written"));
+        let next = closed(&it, SECOND).unwrap();
+        assert_eq!(next, Span { from: span.to, to: name_of(&it.now()).unwrap() });
+        // Somebody else wrote: the next span begins with that version.
+        it.file.set_len(5000).unwrap();
+        let theirs = it.now();
+        it.write(0..10, || ());
+        let span = closed(&it, SECOND).unwrap();
+        assert_eq!(span.from, name_of(&theirs).unwrap());
+        assert_ne!(span.from, next.to);
     }
 
     #[test]

@@ -5,8 +5,9 @@
 //! file that only grew can be compared too: blocks that existed before and differ were changed by a program or by
 //! corruption, and are reported.
 //!
-//! The changelog may know the written ranges as well, recorded by a mount in another process. They are used to read less,
-//! if the versions with which they begin and end are those of the redundancy and of the file. They do not prove damage.
+//! The changelog may know the written ranges as well, recorded by a mount in another process. They are used to read
+//! less, if the versions with which they begin and end are those of the redundancy and of the file. They do not prove
+//! damage.
 
 use super::{EncodeError, EncodeOptions, ParityFilePlan, RedundancyPlan, SMALL_PART};
 use crate::changelog::{Entry, Kind};
