@@ -10,7 +10,7 @@ mod random;
 mod times;
 
 use crate::change::{Change, When};
-use crate::entry::{Claim, Entry, WorkerId};
+use crate::entry::{Claim, Entry, Sequence, WorkerId};
 use crate::{Changelog, MAX_PAGE};
 use gabion_platform::world::{Nanos, SECOND};
 
@@ -79,7 +79,7 @@ fn worker(name: &str) -> WorkerId {
     WorkerId(name.to_owned())
 }
 
-fn record(log: &dyn Changelog, changes: &[Change]) -> u64 {
+fn record(log: &dyn Changelog, changes: &[Change]) -> Sequence {
     log.record(changes).expect("recorded")
 }
 

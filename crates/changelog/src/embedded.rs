@@ -160,7 +160,7 @@ impl Shared {
             let (identity, sequence) = (log.identity()?, log.sequence()?);
             let folded = store.folded()?;
             match store.identity()? {
-                None if sequence == 0 => store.set_identity(&identity),
+                None if sequence == Sequence::default() => store.set_identity(&identity),
                 Some(other) if other == identity && folded <= sequence => Ok(()),
                 Some(other) if other == identity => Err(store.0.damaged(format!(
                     "it knows change {folded}, but the log beside it ends with {sequence}"

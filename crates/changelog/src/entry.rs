@@ -3,9 +3,43 @@
 use crate::change::Span;
 use crate::ranges::Ranges;
 use gabion_platform::world::Nanos;
+use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
+use std::fmt;
 
-/// The number of a change: one more for each, in the order in which they became durable.
-pub type Sequence = u64;
+/// The number of a change: one more for each, in the order in which they became durable. 0 is before the first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sequence(pub u64);
+
+impl Sequence {
+    /// The number of the change after it.
+    #[must_use]
+    pub fn next(self) -> Sequence {
+        Sequence(self.0 + 1)
+    }
+
+    /// The number so many changes before it, if there were as many.
+    pub fn before(self, changes: u64) -> Option<Sequence> {
+        self.0.checked_sub(changes).map(Sequence)
+    }
+}
+
+impl fmt::Display for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl ToSql for Sequence {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        self.0.to_sql()
+    }
+}
+
+impl FromSql for Sequence {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Sequence> {
+        u64::column_result(value).map(Sequence)
+    }
+}
 
 /// Work to do for a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

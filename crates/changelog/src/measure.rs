@@ -77,7 +77,7 @@ pub fn measure(changelog: &dyn Changelog, load: &Load) -> Result<Measured> {
         sum.waits.iter_mut().zip(&writer.waits).for_each(|(sum, calls)| *sum += calls);
     }
     let changes = sum.calls * load.batch as u64;
-    assert_eq!(changelog.sequence()? - before, changes, "every change has a number");
+    assert_eq!(changelog.sequence()?.0 - before.0, changes, "every change has a number");
     let mean = sum.waited.div_f64(sum.calls.max(1) as f64);
     Ok(Measured { changes, time, worst: sum.worst, mean, p99: sum.p99() })
 }

@@ -153,7 +153,7 @@ fn union(mut ranges: Vec<Range<u64>>, range: Range<u64>) -> Vec<Range<u64>> {
 
 impl Path {
     fn view(&self) -> Option<View> {
-        self.view_after(0)
+        self.view_after(Sequence::default())
     }
 
     fn view_after(&self, sequence: Sequence) -> Option<View> {
@@ -162,7 +162,7 @@ impl Path {
     }
 
     fn last(&self) -> Sequence {
-        self.facts.iter().map(|(number, _)| *number).max().unwrap_or(0)
+        self.facts.iter().map(|(number, _)| *number).max().unwrap_or_default()
     }
 
     fn origin(&self) -> Option<Vec<u8>> {
@@ -216,7 +216,7 @@ impl Facts {
     }
 
     fn record(&mut self, Change { what, when }: &Change) {
-        self.sequence += 1;
+        self.sequence = self.sequence.next();
         match what {
             What::Modify { path, range, span } => {
                 let view = self.paths.get(path).and_then(Path::view);
@@ -415,7 +415,7 @@ impl Changelog for Model {
         let held = facts.held(claim);
         facts.claims.remove(&claim.token);
         let mut path = held?;
-        let done = path.claim.map_or(0, |(_, sequence)| sequence);
+        let done = path.claim.map(|(_, sequence)| sequence).unwrap_or_default();
         path.facts.retain(|(number, _)| *number > done);
         if path.facts.is_empty() {
             facts.paths.remove(&claim.entry.path);

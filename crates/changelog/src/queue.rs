@@ -246,7 +246,7 @@ impl Ticket {
         let mut fate = lock(&group.fate);
         loop {
             match &*fate {
-                Some(Ok((last, count))) => return Ok(last - (count - position)),
+                Some(Ok((last, count))) => return Ok(Sequence(last.0 - (count - position))),
                 Some(Err(error)) => return Err(error.clone()),
                 None => fate = group.decided.wait(fate).unwrap_or_else(PoisonError::into_inner),
             }
@@ -263,6 +263,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::{Batch, QUEUE_BYTES, Queue, Ticket};
     use crate::change::{Change, When};
+    use crate::entry::Sequence;
     use crate::error::Error;
     use std::sync::mpsc;
     use std::thread;
@@ -276,13 +277,13 @@ mod tests {
         let mut last = 0;
         let commit = Box::new(move |batch: &Batch| {
             last += batch.count;
-            Ok(last)
+            Ok(Sequence(last))
         });
         let queue = Queue::start(commit, Box::new(|_| ())).expect("a thread");
         let tickets: Vec<_> =
             (1..=3).map(|n| queue.submit(&vec![change(); n], |_, _| ()).expect("open")).collect();
         let numbers: Vec<_> = tickets.into_iter().map(|ticket| ticket.wait().expect("committed")).collect();
-        assert_eq!(numbers, [1, 3, 6]);
+        assert_eq!(numbers, [1, 3, 6].map(Sequence));
     }
 
     #[test]
@@ -291,7 +292,7 @@ mod tests {
         let commit = Box::new(move |batch: &Batch| {
             // An error means that the test has ended.
             let _ = may_go_on.recv();
-            Ok(batch.count)
+            Ok(Sequence(batch.count))
         });
         let queue = Queue::start(commit, Box::new(|_| ())).expect("a thread");
         let big = |_: &Change, bytes: &mut Vec<u8>| bytes.resize(bytes.len() + QUEUE_BYTES, 0);
@@ -301,10 +302,10 @@ mod tests {
             let writer = scope.spawn(|| [(); 2].map(|()| queue.submit(&[change()], big).expect("room")));
             assert!(!first.is_decided());
             go_on.send(()).expect("the committer lives");
-            assert_eq!(first.wait().expect("committed"), 1);
+            assert_eq!(first.wait().expect("committed"), Sequence(1));
             drop(go_on);
             for ticket in writer.join().expect("no panic") {
-                assert_eq!(ticket.wait().expect("committed"), 1);
+                assert_eq!(ticket.wait().expect("committed"), Sequence(1));
             }
         });
     }
@@ -316,14 +317,14 @@ mod tests {
             // An error means that the test has ended.
             let _ = may_go_on.recv();
         });
-        let queue = Queue::start(Box::new(|batch| Ok(batch.count)), rest).expect("a thread");
+        let queue = Queue::start(Box::new(|batch| Ok(Sequence(batch.count))), rest).expect("a thread");
         let first = queue.submit(&[change()], |_, _| ()).expect("open");
-        assert_eq!(first.wait().expect("committed"), 1);
+        assert_eq!(first.wait().expect("committed"), Sequence(1));
         // What comes during the rest is one group.
         let tickets = [(); 3].map(|()| queue.submit(&[change()], |_, _| ()).expect("open"));
         assert!(tickets.iter().all(|ticket| !ticket.is_decided()));
         drop(go_on);
-        assert_eq!(tickets.map(|ticket| ticket.wait().expect("committed")), [1, 2, 3]);
+        assert_eq!(tickets.map(|ticket| ticket.wait().expect("committed")), [1, 2, 3].map(Sequence));
     }
 
     #[test]

@@ -66,7 +66,7 @@ fn record(link: &mut Link, batch: &Batch) -> Result<Sequence> {
                 None => break,
             }
         }
-        let last = link.call("record", &arguments)?.number()?;
+        let last = link.call("record", &arguments)?.sequence()?;
         if reader.is_at_end() {
             return Ok(last);
         }
@@ -207,7 +207,7 @@ impl Changelog for Redis {
         let answer = self.link().call("memory", &[id.into_bytes()])?;
         match answer.list()?.as_slice() {
             [identity, sequence] => {
-                Ok(Some(Memory { identity: identity.text()?, sequence: sequence.number()? }))
+                Ok(Some(Memory { identity: identity.text()?, sequence: sequence.sequence()? }))
             }
             _ => Err(answer.nonsense()),
         }

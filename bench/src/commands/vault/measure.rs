@@ -215,7 +215,7 @@ impl Bench {
         // the target for waits by the queue alone.
         let load = Load { writers: 8, files: 10_000, batch: 1, in_flight: 1000, rate: 0, time };
         let measured = measure(&changelog, &load)?;
-        ensure!(changelog.sequence()? == measured.changes, "changes were lost");
+        ensure!(changelog.sequence()?.0 == measured.changes, "changes were lost");
         let offered = Load { rate: WANTED_CHANGES, ..load };
         let steady = measure(&changelog, &offered)?;
         let conditions = |how: &str| {

@@ -2,7 +2,7 @@
 
 use super::{Site, T0, all, at, claim, claim_one, now, paths, record, shown_all};
 use crate::change::Change;
-use crate::entry::{Completion, WorkerId};
+use crate::entry::{Completion, Sequence, WorkerId};
 use crate::error::{Error, Refusal, Result};
 use gabion_platform::world::SECOND;
 
@@ -18,7 +18,10 @@ pub(super) fn one_worker_at_a_time(site: Site<'_>, name: &str) {
     let log = site(name);
     record(&*log, &[Change::modify("a", 0..9, now())]);
     let mut first = claim_one(&*log, "first", T0);
-    assert_eq!((first.expires, first.entry.sequence, first.entry.attempts), (T0 + 10 * SECOND, 1, 0));
+    assert_eq!(
+        (first.expires, first.entry.sequence, first.entry.attempts),
+        (T0 + 10 * SECOND, Sequence(1), 0)
+    );
     assert_eq!(all(&*log)[0].token, Some(first.token));
     assert_eq!(claim(&*log, "second", 9, T0 + 10 * SECOND - 1), []);
     log.renew(&mut first, 10 * SECOND, T0 + 9 * SECOND).expect("renewed");
@@ -141,12 +144,12 @@ pub(super) fn what_came_after_the_claim_stays(site: Site<'_>, name: &str) {
     let log = site(name);
     record(&*log, &[Change::modify("a", 0..10, now()), Change::modify("a", 50..60, now())]);
     let claimed = claim_one(&*log, "w", T0);
-    assert_eq!(claimed.entry.sequence, 2);
+    assert_eq!(claimed.entry.sequence, Sequence(2));
     record(&*log, &[Change::modify("a", 5..20, at(T0 + 1)), Change::modify("a", 90..99, at(T0 + 2))]);
     assert_eq!(shown_all(&*log), ["a Modify 0..20 50..60 90..99"], "until it is done, all of it is pending");
     assert_eq!(log.complete(&claimed).expect("completed"), Completion::Newer);
     assert_eq!(shown_all(&*log), ["a Modify 5..20 90..99"]);
-    assert_eq!((all(&*log)[0].first, all(&*log)[0].sequence), (T0 + 1, 4));
+    assert_eq!((all(&*log)[0].first, all(&*log)[0].sequence), (T0 + 1, Sequence(4)));
 
     // If the worker dies, the next one gets all of it.
     let dead = claim_one(&*log, "w", T0 + 2);

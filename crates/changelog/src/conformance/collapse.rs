@@ -2,7 +2,7 @@
 
 use super::{Site, T0, all, at, claim_one, now, record, shown_all};
 use crate::change::{Change, MAX_PATH, Span};
-use crate::entry::{Kind, Summary};
+use crate::entry::{Kind, Sequence, Summary};
 use crate::error::Error;
 use crate::ranges::MAX_RANGES;
 
@@ -77,7 +77,7 @@ pub(super) fn sequences_collapse(site: Site<'_>, name: &str) {
     for (number, (what, changes, expected)) in table().into_iter().enumerate() {
         let together = site(&format!("{name}-{number}-together"));
         let last = record(&*together, &changes);
-        assert_eq!(last, changes.len() as u64, "{what}");
+        assert_eq!(last, Sequence(changes.len() as u64), "{what}");
         assert_eq!(shown_all(&*together), expected, "{what}");
         let singly = site(&format!("{name}-{number}-singly"));
         for change in changes {
@@ -145,8 +145,8 @@ pub(super) fn impossible_changes_are_refused(site: Site<'_>, name: &str) {
     assert!(matches!(refused, Err(Error::Path { length: 0, .. })), "{refused:?}");
     assert!(matches!(log.record(&[modify("a", 5, 5)]), Err(Error::Range { start: 5, end: 5 })));
     assert!(matches!(log.record(&[rename("a", "a/b")]), Err(Error::Nested { from: 1, to: 3 })));
-    assert_eq!((all(&*log).len(), log.sequence().expect("a number")), (0, 0), "all or none");
-    assert_eq!(record(&*log, &[]), 0);
+    assert_eq!((all(&*log).len(), log.sequence().expect("a number")), (0, Sequence(0)), "all or none");
+    assert_eq!(record(&*log, &[]), Sequence(0));
 }
 
 pub(super) fn pages(site: Site<'_>, name: &str) {
@@ -175,7 +175,7 @@ pub(super) fn sums(site: Site<'_>, name: &str) {
         Change::rename("x", "y", at(T0 + 9)),
         Change::gap("z", at(T0 + 9)),
     ];
-    assert_eq!(record(&*log, &changes), 5);
+    assert_eq!(record(&*log, &changes), Sequence(5));
     claim_one(&*log, "w", T0 + 10);
     let sums = log.pending().expect("sums");
     assert_eq!(sums, Summary { by_kind: [2, 1, 1, 1], claimed: 1, oldest: Some(T0 + 3) });
@@ -190,7 +190,7 @@ pub(super) fn reopen(site: Site<'_>, name: &str) {
     let log = site(name);
     let ticket = log.record_later(&[create("a"), modify("b", 1, 2), create("c")]).expect("taken");
     let claim = {
-        assert_eq!(ticket.wait().expect("recorded"), 3);
+        assert_eq!(ticket.wait().expect("recorded"), Sequence(3));
         claim_one(&*log, "w", T0)
     };
     record(&*log, &[modify("a", 5, 6)]);
@@ -201,7 +201,7 @@ pub(super) fn reopen(site: Site<'_>, name: &str) {
     let log = site(name);
     assert_eq!(all(&*log)[..3], before[..]);
     assert_eq!(shown_all(&*log)[3], "d Modify whole");
-    assert_eq!(log.sequence().expect("a number"), 5);
+    assert_eq!(log.sequence().expect("a number"), Sequence(5));
     assert!(log.still_mine(&claim).expect("an answer"));
     log.complete(&claim).expect("completed");
     assert_eq!(shown_all(&*log)[0], "a Modify 5..6");

@@ -3,6 +3,7 @@
 use super::{Site, T0, all, at, claim, record, worker};
 use crate::Changelog;
 use crate::change::Change;
+use crate::entry::Sequence;
 use crate::ranges::Ranges;
 use gabion_platform::world::SECOND;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +48,7 @@ pub(super) fn nothing_is_lost_and_nothing_claimed_twice(site: Site<'_>, name: &s
         workers.into_iter().for_each(|worker| worker.join().expect("a worker"));
     });
     assert_eq!(all(&*log), []);
-    assert_eq!(log.sequence().expect("a number"), WRITERS * WRITES);
+    assert_eq!(log.sequence().expect("a number"), Sequence(WRITERS * WRITES));
     let done = done.into_inner().expect("no panic");
     let mut expected: BTreeMap<Vec<u8>, Ranges> = BTreeMap::new();
     for (writer, number) in (0..WRITERS).flat_map(|writer| (0..WRITES).map(move |number| (writer, number))) {
@@ -74,7 +75,7 @@ fn write(log: &dyn Changelog, writer: u64) {
             tickets.push(log.record_later(&[change]).expect("taken"));
         }
     }
-    tickets.into_iter().for_each(|ticket| assert!(ticket.wait().expect("recorded") > 0));
+    tickets.into_iter().for_each(|ticket| assert!(ticket.wait().expect("recorded") > Sequence(0)));
 }
 
 fn work(log: &dyn Changelog, name: &str, done: &Mutex<Done>, writing: &AtomicBool) {
@@ -114,8 +115,8 @@ pub(super) fn tickets_come_in_order(site: Site<'_>, name: &str) {
     let mut expected = 0;
     for (i, ticket) in (0..).zip(tickets) {
         expected += i % 3 + 1;
-        assert_eq!(ticket.wait().expect("recorded"), expected);
+        assert_eq!(ticket.wait().expect("recorded"), Sequence(expected));
     }
-    assert_eq!(record(&*log, &[]), expected, "an empty record waits for all before it");
+    assert_eq!(record(&*log, &[]), Sequence(expected), "an empty record waits for all before it");
     assert_eq!(claim(&*log, "w", 1000, T0).len(), 300);
 }

@@ -2,6 +2,7 @@
 
 use super::{Site, T0, all, at, claim, claim_one, paths, record};
 use crate::change::{Change, When};
+use crate::entry::Sequence;
 use gabion_platform::world::SECOND;
 
 pub(super) fn a_file_has_to_rest_but_not_for_ever(site: Site<'_>, name: &str) {
@@ -14,7 +15,10 @@ pub(super) fn a_file_has_to_rest_but_not_for_ever(site: Site<'_>, name: &str) {
     record(&*log, &[write(T0 + 16 * SECOND), write(T0 + 24 * SECOND)]);
     assert_eq!(claim(&*log, "w", 9, T0 + 25 * SECOND - 1), []);
     let claimed = claim_one(&*log, "w", T0 + 25 * SECOND);
-    assert_eq!((claimed.entry.first, claimed.entry.due, claimed.entry.sequence), (T0, T0 + 25 * SECOND, 4));
+    assert_eq!(
+        (claimed.entry.first, claimed.entry.due, claimed.entry.sequence),
+        (T0, T0 + 25 * SECOND, Sequence(4))
+    );
     // What comes after the claim has its own rest and its own cap.
     record(&*log, &[write(T0 + 30 * SECOND)]);
     log.complete(&claimed).expect("completed");

@@ -24,8 +24,9 @@ pub(super) fn fold(log: Log<'_>, store: Store<'_>) -> Result<usize> {
     for (last, bytes) in &groups {
         let unreadable = || log.0.damaged(format!("the group of change {last} cannot be read"));
         let changes = decode(bytes).ok_or_else(unreadable)?;
-        let first = (last + 1).checked_sub(changes.len() as u64).ok_or_else(unreadable)?;
-        for (sequence, change) in (first..).zip(changes) {
+        let mut sequence = last.before(changes.len() as u64).ok_or_else(unreadable)?;
+        for change in changes {
+            sequence = sequence.next();
             overlay.apply(change, sequence)?;
         }
         read += bytes.len();

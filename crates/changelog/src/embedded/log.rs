@@ -38,7 +38,7 @@ impl Log<'_> {
         }
         self.0.write_transaction("record", || {
             let counted = "UPDATE counters SET sequence = sequence + ?1 RETURNING sequence";
-            let last: u64 = self.0.value(counted, [count])?;
+            let last: Sequence = self.0.value(counted, [count])?;
             self.0.execute("INSERT INTO log (last, changes) VALUES (?1, ?2)", params![last, changes])?;
             Ok(last)
         })

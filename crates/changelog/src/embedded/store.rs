@@ -167,7 +167,7 @@ impl Store<'_> {
     fn decode(self, row: &rusqlite::Row<'_>) -> Result<(Vec<u8>, Row)> {
         let state: Vec<u8> = self.0.column(row, 5)?;
         let newer: Option<Vec<u8>> = self.0.column(row, 6)?;
-        let sequence = self.0.column(row, 2)?;
+        let sequence: Sequence = self.0.column(row, 2)?;
         let read = |bytes: &[u8]| -> Result<State> {
             let unreadable = || self.0.damaged(format!("the entry of change {sequence} cannot be read"));
             read_state(bytes).ok_or_else(unreadable)

@@ -39,6 +39,11 @@ impl Answer {
         }
     }
 
+    /// The number of a change.
+    pub(super) fn sequence(&self) -> Result<Sequence> {
+        self.number().map(Sequence)
+    }
+
     fn small<T: TryFrom<u64>>(&self) -> Result<T> {
         T::try_from(self.number()?).map_err(|_| self.nonsense())
     }
@@ -105,7 +110,7 @@ impl Answer {
                     Some(Span { from: name(from)?, to: name(to)? })
                 }
             },
-            sequence: sequence.hex()?,
+            sequence: Sequence(sequence.hex()?),
             first: first.time()?,
             due: due.time()?,
             priority: priority.small()?,
@@ -122,6 +127,6 @@ impl Answer {
         };
         let oldest = if oldest.bytes()?.is_empty() { None } else { Some(oldest.time()?) };
         let by_kind = [modify.number()?, moved.number()?, delete.number()?, gap.number()?];
-        Ok((Summary { by_kind, claimed: claimed.number()?, oldest }, sequence.number()?))
+        Ok((Summary { by_kind, claimed: claimed.number()?, oldest }, sequence.sequence()?))
     }
 }

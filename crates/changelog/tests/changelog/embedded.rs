@@ -2,7 +2,9 @@
 
 use crate::{OPERATIONS, SEEDS};
 use gabion_changelog::measure::{Load, measure};
-use gabion_changelog::{Change, Changelog, Durability, Embedded, Error, Span, When, WorkerId, conformance};
+use gabion_changelog::{
+    Change, Changelog, Durability, Embedded, Error, Sequence, Span, When, WorkerId, conformance,
+};
 use gabion_platform::world::SECOND;
 use rusqlite::Connection;
 use std::fs;
@@ -39,8 +41,8 @@ fn several_openings_see_the_same() {
     let directory = tempfile::tempdir().expect("a directory");
     let (one, other) = (site(directory.path())("x"), site(directory.path())("x"));
     for round in 0..20 {
-        assert_eq!(one.record(&[create("a")]).expect("recorded"), 2 * round + 1);
-        assert_eq!(other.record(&[create("b")]).expect("recorded"), 2 * round + 2);
+        assert_eq!(one.record(&[create("a")]).expect("recorded"), Sequence(2 * round + 1));
+        assert_eq!(other.record(&[create("b")]).expect("recorded"), Sequence(2 * round + 2));
     }
     assert_eq!(one.entries(None, 9).expect("entries"), other.entries(None, 9).expect("entries"));
     assert_eq!(other.pending().expect("sums").entries(), 2);
@@ -194,6 +196,6 @@ fn many_openings_at_once() {
         threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
     });
     let log = site(directory.path())("x");
-    assert_eq!(log.sequence().expect("a number"), 300);
+    assert_eq!(log.sequence().expect("a number"), Sequence(300));
     assert_eq!(log.pending().expect("sums").entries() + done, 300, "each was done once or is pending");
 }

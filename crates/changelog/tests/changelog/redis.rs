@@ -3,7 +3,9 @@
 use crate::server::TestServer;
 use crate::{OPERATIONS, SEEDS};
 use gabion_changelog::measure::{Load, measure};
-use gabion_changelog::{Change, Changelog, Durability, Error, Redis, Server, When, WorkerId, conformance};
+use gabion_changelog::{
+    Change, Changelog, Durability, Error, Redis, Sequence, Server, When, WorkerId, conformance,
+};
 use std::time::Duration;
 
 fn site(server: &TestServer) -> impl Fn(&str) -> Box<dyn Changelog> + Sync {
@@ -81,7 +83,7 @@ fn a_server_that_syncs_every_second_is_refused_unless_it_can_wait() {
         Ok(log) => {
             assert!(known[0] != redis::Value::Nil, "it cannot wait");
             assert_eq!(log.durability(), Durability::Stable);
-            assert_eq!(log.record(&[create("a")]).expect("recorded"), 1);
+            assert_eq!(log.record(&[create("a")]).expect("recorded"), Sequence(1));
         }
         Err(Error::Forgetful { appendfsync, .. }) => {
             assert!(known[0] == redis::Value::Nil && appendfsync == "everysec");
@@ -190,7 +192,7 @@ fn a_server_that_is_away_is_said_to_be() {
     );
     assert!(matches!(log.pending(), Err(Error::Away { .. })));
     server.restart();
-    assert_eq!(log.record(&[create("c")]).expect("recorded"), 2);
+    assert_eq!(log.record(&[create("c")]).expect("recorded"), Sequence(2));
     assert_eq!(log.pending().expect("sums").entries(), 2);
 }
 
@@ -202,7 +204,7 @@ fn a_library_that_was_flushed_is_loaded_again() {
     let client = redis::Client::open(server.server("x").url).expect("a client");
     let mut connection = client.get_connection().expect("a connection");
     redis::cmd("FUNCTION").arg("FLUSH").exec(&mut connection).expect("flushed");
-    assert_eq!(log.record(&[create("b")]).expect("recorded"), 2);
+    assert_eq!(log.record(&[create("b")]).expect("recorded"), Sequence(2));
     assert_eq!(log.pending().expect("sums").entries(), 2);
 }
 
@@ -261,7 +263,7 @@ fn a_server_that_lost_its_files_is_known_by_what_it_says_of_its_memory() {
     one.record(&[create("a")]).expect("recorded");
     let other = Redis::open(&server.server("log")).expect("a changelog");
     let then = other.memory().expect("an answer").expect("a server says so");
-    assert_eq!((&then.identity, then.sequence), (&before.identity, before.sequence + 1));
+    assert_eq!((&then.identity, then.sequence), (&before.identity, before.sequence.next()));
     assert!(!before.is_lost(&then) && then.is_lost(&before));
     server.kill();
     server.restart();

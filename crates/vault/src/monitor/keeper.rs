@@ -7,7 +7,7 @@ use super::batch::rested;
 use super::status::FILESYSTEM_WIDE;
 use super::{Notice, Options, Scan, Shared};
 use crate::catalogue::{Change as ScannedChange, Class};
-use crate::changelog::{self, Change, When};
+use crate::changelog::{Change, Sequence, When};
 use crate::displaced::Awaited;
 use crate::guard::{self, Held};
 use crate::protect::renamed;
@@ -69,7 +69,7 @@ pub(super) struct Keeper {
     vanished: Vanished,
     wants_scan: bool,
     /// Sequence number before the last full scan that the guard passed.
-    passed: changelog::Sequence,
+    passed: Sequence,
     /// Identity of the changelog's server, to detect that it lost entries.
     remembered: Remembered,
     /// Last value of [`Status::filesystem_wide`](super::Status::filesystem_wide) that was written to the catalogue.
@@ -92,7 +92,7 @@ impl Keeper {
             for_scan: Vec::new(),
             vanished: Vanished::default(),
             wants_scan: true,
-            passed: 0,
+            passed: Sequence::default(),
             remembered: Remembered::default(),
             noted: None,
         }
@@ -293,7 +293,7 @@ impl Keeper {
         let approved = whole && self.held.is_some() && held.is_none();
         // A part without changes says nothing about the rest.
         if whole {
-            self.passed = if held.is_none() { upto } else { 0 };
+            self.passed = if held.is_none() { upto } else { Sequence::default() };
             self.report_held(held);
         }
         // Files that were renamed over others while no watch was running.

@@ -308,7 +308,7 @@ impl Recorder {
     fn finish_in_flight(&mut self) {
         let Some(InFlight { ticket, changes, due }) = self.in_flight.take() else { return };
         match ticket.wait() {
-            Ok(last) => self.shared.acknowledged.fetch_max(last, Ordering::Relaxed),
+            Ok(last) => self.shared.acknowledged.fetch_max(last.0, Ordering::Relaxed),
             Err(error) => return self.record_failed(&error),
         };
         {

@@ -4,7 +4,7 @@
 //! again. Only a scan finds the lost changes, and all state that refers to sequence numbers is invalid.
 
 use super::{Keeper, MAX_POLL, Notice};
-use crate::changelog::{self, Memory};
+use crate::changelog::{self, Memory, Sequence};
 use crate::worker::Scanned;
 use crate::world::Stopwatch;
 use std::sync::atomic::Ordering;
@@ -37,11 +37,12 @@ impl Keeper {
             other => return other.map(drop),
         };
         let said = self.remembered.said.take();
-        let is_lost = said
-            .is_some_and(|said| Memory { sequence: said.sequence.max(acknowledged), ..said }.is_lost(&now));
+        let is_lost = said.is_some_and(|said| {
+            Memory { sequence: said.sequence.max(Sequence(acknowledged)), ..said }.is_lost(&now)
+        });
         if is_lost {
-            self.shared.acknowledged.store(now.sequence, Ordering::Relaxed);
-            (self.scanned, self.passed, self.wants_scan) = (Scanned::default(), 0, true);
+            self.shared.acknowledged.store(now.sequence.0, Ordering::Relaxed);
+            (self.scanned, self.passed, self.wants_scan) = (Scanned::default(), Sequence::default(), true);
             let why = "the server of the changelog has lost recorded changes: a full scan follows";
             (self.shared.notify)(&Notice::Trouble(why.to_owned()));
         }
@@ -52,11 +53,12 @@ impl Keeper {
 
 #[cfg(test)]
 mod tests {
-    use crate::changelog::Memory;
+    use crate::changelog::{Memory, Sequence};
 
     #[test]
     fn another_identity_and_a_number_that_goes_back_are_losses() {
-        let memory = |identity: &str, sequence| Memory { identity: identity.to_owned(), sequence };
+        let memory =
+            |identity: &str, number| Memory { identity: identity.to_owned(), sequence: Sequence(number) };
         let before = memory("a", 7);
         assert!(!before.is_lost(&before) && !before.is_lost(&memory("a", 8)));
         assert!(before.is_lost(&memory("a", 6)) && before.is_lost(&memory("b", 7)));
