@@ -218,6 +218,6 @@ pub fn examine(protected: &ProtectedFile, options: ExamineOptions<'_>) -> Result
     let damaged = |part: &Part| part.head_damage.is_some() || part.trailer_damage.is_some();
     findings.headers = (0..protected.parts.len()).filter(|&at| damaged(&protected.parts[at])).collect();
     findings.missing = (0..protected.header.code.m()).filter(|&column| !protected.holds(column)).collect();
-    sums.settle(protected, &mut findings);
+    sums.mark_stale(protected, &mut findings);
     Ok(findings)
 }

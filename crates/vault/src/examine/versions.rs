@@ -3,7 +3,7 @@
 //! A write that never reached the medium leaves frames of an older version: intact, with tables that agree with each
 //! other, and in conflict with newer, correct data. The header's root, the sum of the checks of all frames,
 //! distinguishes this from damaged data. If the sum differs from the root, some frames are stale. Which ones follows
-//! from the checks that the stripes in question would have if their data were correct: only one selection of stripes
+//! from the checks that the stripes in conflict would have if their data were correct: only one selection of stripes
 //! gives the root.
 //!
 //! The same sum confirms data without any frame: if the checks of its missing frames are exactly the difference to the
@@ -13,16 +13,16 @@ use super::{ExamineError, Findings, ProtectedFile, StripeBuffer};
 use crate::format::frame::{Check, check_of, encode_seals, toggle};
 
 /// Maximum number of stripes in question. With more of them than bits in a sum the selection is not unique anyway.
-const MAX_QUESTIONS: usize = 1024;
+const MAX_CONFLICTS: usize = 1024;
 
 /// Sums of the checks that frames have, or should have according to the other frames of their stripe.
 #[derive(Debug, Clone)]
 pub(super) struct Sums {
     parts: Vec<Sum>,
-    questions: Vec<Question>,
+    conflicts: Vec<Conflict>,
     too_many: bool,
     /// Stripes without any frame, without limit.
-    untold: Vec<u64>,
+    without_frames: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -31,24 +31,24 @@ struct Sum {
     /// The checks of all frames are known.
     known: bool,
     /// Change of the total if the data without frames is correct.
-    untold: Check,
+    without_frames: Check,
 }
 
 /// A stripe whose data contradicts its frames.
 #[derive(Debug, Clone)]
-struct Question {
+struct Conflict {
     stripe: u64,
     /// Per redundancy file: change of the sum if the data is correct.
-    turns: Vec<Check>,
+    deltas: Vec<Check>,
     /// The stripe has no frame, so that the sum does not include it yet.
-    untold: bool,
+    without_frames: bool,
 }
 
 impl Sums {
     pub(super) fn new(protected: &ProtectedFile) -> Sums {
-        let sum = |part| Sum { total: [0; 16], known: protected.is_current(part), untold: [0; 16] };
+        let sum = |part| Sum { total: [0; 16], known: protected.is_current(part), without_frames: [0; 16] };
         let parts = protected.parts.iter().map(sum).collect();
-        Sums { parts, questions: Vec::new(), too_many: false, untold: Vec::new() }
+        Sums { parts, conflicts: Vec::new(), too_many: false, without_frames: Vec::new() }
     }
 
     /// Adds a stripe that was read in the strict mode.
@@ -59,37 +59,41 @@ impl Sums {
     ) -> Result<(), ExamineError> {
         let (k, number) = (protected.header.code.k(), stripe.stripe);
         let checks = stripe.frame_checks(protected);
-        let (readable, is_told) = (stripe.is_readable(k), stripe.has_seals(k));
-        let untold = readable && !is_told;
+        let (readable, has_frames) = (stripe.is_readable(k), stripe.has_seals(k));
+        let without_frames = readable && !has_frames;
         for (sum, check) in self.parts.iter_mut().zip(&checks) {
             match check {
                 Some(check) => toggle(&mut sum.total, check),
-                None => sum.known &= untold,
+                None => sum.known &= without_frames,
             }
         }
-        let is_refuted = is_told && (0..k).any(|column| !stripe.is_correct(column));
-        if !readable || !(untold || is_refuted) {
+        let contradicts = has_frames && (0..k).any(|column| !stripe.is_correct(column));
+        if !readable || !(without_frames || contradicts) {
             return Ok(());
         }
-        if self.questions.len() == MAX_QUESTIONS && !untold {
+        if self.conflicts.len() == MAX_CONFLICTS && !without_frames {
             self.too_many = true;
             return Ok(());
         }
         let mut trusted =
             StripeBuffer { stripe: number, blocks: stripe.blocks.clone(), ..StripeBuffer::default() };
         trusted.trust_data(&protected.coder)?;
-        let mut turns: Vec<Check> = vec![[0; 16]; checks.len()];
-        for (turn, (is, would_be)) in turns.iter_mut().zip(checks.iter().zip(trusted.frame_checks(protected)))
+        let mut deltas: Vec<Check> = vec![[0; 16]; checks.len()];
+        for (delta, (is, would_be)) in
+            deltas.iter_mut().zip(checks.iter().zip(trusted.frame_checks(protected)))
         {
-            is.iter().chain(&would_be).for_each(|check| toggle(turn, check));
+            is.iter().chain(&would_be).for_each(|check| toggle(delta, check));
         }
-        if untold {
-            self.untold.push(number);
-            self.parts.iter_mut().zip(&turns).for_each(|(sum, turn)| toggle(&mut sum.untold, turn));
+        if without_frames {
+            self.without_frames.push(number);
+            self.parts
+                .iter_mut()
+                .zip(&deltas)
+                .for_each(|(sum, delta)| toggle(&mut sum.without_frames, delta));
         }
-        match self.questions.len() == MAX_QUESTIONS {
+        match self.conflicts.len() == MAX_CONFLICTS {
             true => self.too_many = true,
-            false => self.questions.push(Question { stripe: number, turns, untold }),
+            false => self.conflicts.push(Conflict { stripe: number, deltas, without_frames }),
         }
         Ok(())
     }
@@ -97,46 +101,47 @@ impl Sums {
     pub(super) fn and(mut self, other: Sums) -> Sums {
         for (sum, other) in self.parts.iter_mut().zip(&other.parts) {
             toggle(&mut sum.total, &other.total);
-            toggle(&mut sum.untold, &other.untold);
+            toggle(&mut sum.without_frames, &other.without_frames);
             sum.known &= other.known;
         }
-        self.too_many |= other.too_many || self.questions.len() + other.questions.len() > MAX_QUESTIONS;
-        self.questions.extend(other.questions);
-        self.untold.extend(other.untold);
+        self.too_many |= other.too_many || self.conflicts.len() + other.conflicts.len() > MAX_CONFLICTS;
+        self.conflicts.extend(other.conflicts);
+        self.without_frames.extend(other.without_frames);
         self
     }
 
     /// Marks stripes with stale frames in the findings, as far as they can be determined.
-    pub(super) fn settle(mut self, protected: &ProtectedFile, findings: &mut Findings) {
-        self.questions.sort_by_key(|question| question.stripe);
-        if !self.untold.is_empty() && self.vouch_for_untold(protected) {
-            return believe(self.untold.iter().copied(), protected, findings);
+    pub(super) fn mark_stale(mut self, protected: &ProtectedFile, findings: &mut Findings) {
+        self.conflicts.sort_by_key(|conflict| conflict.stripe);
+        if !self.without_frames.is_empty() && self.data_without_frames_is_correct(protected) {
+            return accept_data(self.without_frames.iter().copied(), protected, findings);
         }
-        if self.questions.iter().any(|question| question.untold) {
-            let chosen = self.choice(protected);
-            let vouched =
-                |chosen: &Vec<bool>| self.questions.iter().zip(chosen).all(|(it, yes)| *yes || !it.untold);
-            match chosen.filter(vouched) {
-                Some(chosen) => return believe(self.chosen(&chosen), protected, findings),
+        if self.conflicts.iter().any(|conflict| conflict.without_frames) {
+            let chosen = self.selection(protected);
+            let covers_all = |chosen: &Vec<bool>| {
+                self.conflicts.iter().zip(chosen).all(|(it, yes)| *yes || !it.without_frames)
+            };
+            match chosen.filter(covers_all) {
+                Some(chosen) => return accept_data(self.chosen(&chosen), protected, findings),
                 None => {
                     // Then the sums decide nothing, and other stripes are judged by their own frames.
-                    self.questions.retain(|question| !question.untold);
+                    self.conflicts.retain(|conflict| !conflict.without_frames);
                     self.parts.iter_mut().for_each(|sum| sum.known = false);
                 }
             }
         }
-        match self.choice(protected) {
-            Some(chosen) => believe(self.chosen(&chosen), protected, findings),
+        match self.selection(protected) {
+            Some(chosen) => accept_data(self.chosen(&chosen), protected, findings),
             None => findings.doubtful = true,
         }
     }
 
     /// True if the sums equal the roots when all data without frames is correct and all other frames are current: so it
     /// is after redundancy was truncated or overwritten.
-    fn vouch_for_untold(&self, protected: &ProtectedFile) -> bool {
+    fn data_without_frames_is_correct(&self, protected: &ProtectedFile) -> bool {
         let fits = |(sum, part): (&Sum, &crate::redundancy::Part)| {
             let mut total = sum.total;
-            toggle(&mut total, &sum.untold);
+            toggle(&mut total, &sum.without_frames);
             total == part.header.root
         };
         let mut known = self.parts.iter().zip(&protected.parts).filter(|(sum, _)| sum.known).peekable();
@@ -144,12 +149,12 @@ impl Sums {
     }
 
     fn chosen(&self, chosen: &[bool]) -> impl Iterator<Item = u64> {
-        let chosen = self.questions.iter().zip(chosen).filter(|(_, chosen)| **chosen);
-        chosen.map(|(question, _)| question.stripe)
+        let chosen = self.conflicts.iter().zip(chosen).filter(|(_, chosen)| **chosen);
+        chosen.map(|(conflict, _)| conflict.stripe)
     }
 
     /// Selection of stripes whose data must be correct for the sums to equal the roots; none if it is not unique.
-    fn choice(&self, protected: &ProtectedFile) -> Option<Vec<bool>> {
+    fn selection(&self, protected: &ProtectedFile) -> Option<Vec<bool>> {
         let known: Vec<usize> = (0..self.parts.len()).filter(|&at| self.parts[at].known).collect();
         let mut difference = Vec::new();
         for &at in &known {
@@ -158,16 +163,16 @@ impl Sums {
             difference.extend(sum);
         }
         if difference.iter().all(|&byte| byte == 0) {
-            return Some(vec![false; self.questions.len()]);
+            return Some(vec![false; self.conflicts.len()]);
         }
-        let of = |question: &Question| known.iter().flat_map(|&at| question.turns[at]).collect();
-        let turns: Vec<Vec<u8>> = self.questions.iter().map(of).collect();
-        if self.too_many { None } else { the_only_choice(&turns, difference) }
+        let of = |conflict: &Conflict| known.iter().flat_map(|&at| conflict.deltas[at]).collect();
+        let deltas: Vec<Vec<u8>> = self.conflicts.iter().map(of).collect();
+        if self.too_many { None } else { unique_subset(&deltas, difference) }
     }
 }
 
 /// Treats the data of some stripes as correct.
-fn believe(stripes: impl Iterator<Item = u64>, protected: &ProtectedFile, findings: &mut Findings) {
+fn accept_data(stripes: impl Iterator<Item = u64>, protected: &ProtectedFile, findings: &mut Findings) {
     for stripe in stripes {
         if let Ok(at) = findings.faults.binary_search_by_key(&stripe, |fault| fault.stripe) {
             let fault = &mut findings.faults[at];
@@ -202,30 +207,30 @@ impl StripeBuffer {
     }
 }
 
-/// The subset of `turns` whose sum is `difference`; none if no or several subsets match.
-fn the_only_choice(turns: &[Vec<u8>], mut difference: Vec<u8>) -> Option<Vec<bool>> {
+/// The subset of `deltas` whose sum is `difference`; none if no or several subsets match.
+fn unique_subset(deltas: &[Vec<u8>], mut difference: Vec<u8>) -> Option<Vec<bool>> {
     let add = |to: &mut Vec<u8>, other: &[u8]| to.iter_mut().zip(other).for_each(|(to, other)| *to ^= other);
     let first_bit = |bytes: &[u8]| {
         let byte = bytes.iter().position(|&byte| byte != 0)?;
         Some(8 * byte + bytes[byte].leading_zeros() as usize)
     };
     let has_bit = |bytes: &[u8], bit: usize| bytes[bit / 8] & (0x80 >> (bit % 8)) != 0;
-    // Gaussian elimination: rows in echelon form, each with the turns that it is the sum of.
+    // Gaussian elimination: rows in echelon form, each with the deltas that it is the sum of.
     let mut rows: Vec<(usize, Vec<u8>, Vec<bool>)> = Vec::new();
-    for (number, turn) in turns.iter().enumerate() {
-        let mut row = turn.clone();
-        let mut of: Vec<bool> = (0..turns.len()).map(|at| at == number).collect();
+    for (number, delta) in deltas.iter().enumerate() {
+        let mut row = delta.clone();
+        let mut of: Vec<bool> = (0..deltas.len()).map(|at| at == number).collect();
         for (bit, other, others) in &rows {
             if has_bit(&row, *bit) {
                 add(&mut row, other);
                 of.iter_mut().zip(others).for_each(|(of, other)| *of ^= other);
             }
         }
-        // A turn that is a sum of others could be included or not: not unique.
+        // A delta that is a sum of others could be included or not: not unique.
         let bit = first_bit(&row)?;
         rows.push((bit, row, of));
     }
-    let mut chosen = vec![false; turns.len()];
+    let mut chosen = vec![false; deltas.len()];
     for (bit, row, of) in &rows {
         if has_bit(&difference, *bit) {
             add(&mut difference, row);
@@ -237,29 +242,29 @@ fn the_only_choice(turns: &[Vec<u8>], mut difference: Vec<u8>) -> Option<Vec<boo
 
 #[cfg(test)]
 mod tests {
-    use super::the_only_choice;
+    use super::unique_subset;
 
     #[test]
     fn a_choice_is_found_if_there_is_one() {
-        let turns: Vec<Vec<u8>> =
+        let deltas: Vec<Vec<u8>> =
             (0..100u64).map(|number| blake3::hash(&number.to_le_bytes()).as_bytes()[..16].to_vec()).collect();
         for pattern in [1u128, 0b1010, (1 << 99) | 5, (1 << 100) - 1, 0x5555 << 60 | 0x1234_5678] {
             let wanted: Vec<bool> = (0..100).map(|at| pattern >> at & 1 == 1).collect();
             let mut sum = vec![0u8; 16];
-            for (turn, _) in turns.iter().zip(&wanted).filter(|(_, wanted)| **wanted) {
-                sum.iter_mut().zip(turn).for_each(|(sum, turn)| *sum ^= turn);
+            for (delta, _) in deltas.iter().zip(&wanted).filter(|(_, wanted)| **wanted) {
+                sum.iter_mut().zip(delta).for_each(|(sum, delta)| *sum ^= delta);
             }
-            assert_eq!(the_only_choice(&turns, sum.clone()), Some(wanted));
+            assert_eq!(unique_subset(&deltas, sum.clone()), Some(wanted));
             sum[3] ^= 1;
-            assert_eq!(the_only_choice(&turns, sum), None);
+            assert_eq!(unique_subset(&deltas, sum), None);
         }
     }
 
     #[test]
     fn ambiguous_choices_are_rejected() {
-        let turns = vec![vec![1, 0], vec![0, 2], vec![1, 2]];
-        assert_eq!(the_only_choice(&turns, vec![1, 2]), None);
-        assert_eq!(the_only_choice(&[], vec![1, 2]), None);
-        assert_eq!(the_only_choice(&turns[..2], vec![1, 2]), Some(vec![true, true]));
+        let deltas = vec![vec![1, 0], vec![0, 2], vec![1, 2]];
+        assert_eq!(unique_subset(&deltas, vec![1, 2]), None);
+        assert_eq!(unique_subset(&[], vec![1, 2]), None);
+        assert_eq!(unique_subset(&deltas[..2], vec![1, 2]), Some(vec![true, true]));
     }
 }
