@@ -29,6 +29,7 @@ use crate::coder::Coders;
 use crate::format::FileId;
 use crate::geometry::merge;
 use crate::storage::pool::Pool;
+use crate::storage::pool::config::TargetName;
 use crate::storage::pool::disk::{is_of_the_medium, open_to_lock};
 use crate::storage::pool::error::PoolError;
 use crate::storage::pool::objects::remove_all;
@@ -365,7 +366,7 @@ impl Inner {
     }
 
     /// Records a failed write to a target; true if it must not be written to any more.
-    fn note_failed_write(&self, target: &str, error: &io::Error) -> bool {
+    fn note_failed_write(&self, target: &TargetName, error: &io::Error) -> bool {
         let view = self.pool.shared.cached_view();
         let given_up = view.disk(target.as_bytes()).is_none_or(|(_, disk)| disk.note_failed_write(error));
         self.invalidate_free_space();

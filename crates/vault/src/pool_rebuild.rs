@@ -23,7 +23,7 @@ use crate::examine::{ExamineOptions, ProtectedFile, examine};
 use crate::retry::{Retry, Retryable};
 use crate::run::{Progress, RunContext};
 use crate::storage::TargetState;
-use crate::storage::pool::config::MemberState;
+use crate::storage::pool::config::{MemberState, TargetName};
 use crate::storage::pool::{Pool, PoolError};
 use crate::throttle::Throttle;
 use crate::vault::Vault;
@@ -53,6 +53,12 @@ pub struct RebuildOptions {
     pub agreed: Option<String>,
 }
 
+impl RebuildOptions {
+    fn includes(&self, name: &TargetName) -> bool {
+        self.targets.is_empty() || self.targets.iter().any(|it| name == it)
+    }
+}
+
 /// Why nothing was rebuilt.
 #[derive(Debug, thiserror::Error)]
 pub enum RebuildError {
@@ -71,7 +77,7 @@ pub enum RebuildError {
         /// Reason.
         why: TooMany,
         /// Lost targets.
-        gone: Vec<String>,
+        gone: Vec<TargetName>,
         /// Digest to confirm.
         agreement: String,
     },
@@ -83,14 +89,14 @@ pub enum RebuildError {
 /// [`RebuildError::Ask`].
 pub fn check_mass_failure(pool: &Pool, coders: &Coders, agreed: Option<&str>) -> Result<(), RebuildError> {
     let config = pool.config();
-    let serving: BTreeSet<&String> = config
+    let serving: BTreeSet<&TargetName> = config
         .target
         .iter()
         .filter(|member| member.state != MemberState::Retired)
         .map(|member| &member.name)
         .collect();
     let gone = TargetStates::of(pool).in_state(TargetState::Offline);
-    let mut gone: Vec<String> = gone.into_iter().filter(|name| serving.contains(name)).collect();
+    let mut gone: Vec<TargetName> = gone.into_iter().filter(|name| serving.contains(name)).collect();
     let policy = Policy { delay: 0, redundancy: config.redundancy, share: DEFAULT_SHARE };
     if policy.too_many(gone.len(), serving.len()).is_some() {
         // Targets that were given up and that no file misses any more are no risk.
@@ -104,13 +110,13 @@ pub fn check_mass_failure(pool: &Pool, coders: &Coders, agreed: Option<&str>) ->
                 Err(_) => {}
             }
         })?;
-        let away = |name: &String| {
+        let away = |name: &TargetName| {
             config.target.iter().any(|member| member.name == *name && member.state == MemberState::Away)
         };
         gone.retain(|name| !away(name) || missed.contains(name));
     }
     let Some(why) = policy.too_many(gone.len(), serving.len()) else { return Ok(()) };
-    let agreement = agreement(&config.pool, gone.iter().map(String::as_str));
+    let agreement = agreement(&config.pool, &gone);
     match agreed == Some(agreement.as_str()) {
         true => Ok(()),
         false => Err(RebuildError::Ask { why, gone, agreement }),
@@ -179,14 +185,15 @@ fn run_plan(
 /// Gives up the targets whose content does not count.
 fn give_up_targets(pool: &Pool, options: &RebuildOptions) -> Result<(), PoolError> {
     let config = pool.config();
-    let chosen = |name: &String| options.targets.is_empty() || options.targets.contains(name);
     let target_states = TargetStates::of(pool);
     let mut doubtful = pool.outdated_targets();
     doubtful.extend(target_states.in_state(TargetState::Offline));
-    doubtful.retain(chosen);
+    doubtful.retain(|name| options.includes(name));
     // A named target in service is to be verified.
-    doubtful.extend(options.targets.iter().cloned());
-    let serving = |name: &String| {
+    for name in &options.targets {
+        doubtful.push(pool.target(name)?);
+    }
+    let serving = |name: &TargetName| {
         config.target.iter().all(|member| member.name != *name || member.state == MemberState::Online)
     };
     doubtful.retain(serving);

@@ -6,6 +6,7 @@
 //! the wrong machine), and moving terabytes would do harm: then the user must confirm. The confirmation is bound to the
 //! exact set of targets that was shown.
 
+use crate::storage::pool::config::TargetName;
 use crate::world::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,19 +44,19 @@ pub enum Decision {
     /// Targets are unreachable, and are given up at the given time unless they return.
     Notice {
         /// Targets.
-        gone: Vec<String>,
+        gone: Vec<TargetName>,
         /// Time at which the first of them is given up.
         until: Nanos,
     },
     /// Give up these targets, and reconstruct their columns.
     Rebuild {
         /// Targets.
-        targets: Vec<String>,
+        targets: Vec<TargetName>,
     },
     /// Too many targets are lost: the user must confirm.
     Ask {
         /// All lost targets.
-        gone: Vec<String>,
+        gone: Vec<TargetName>,
         /// Digest to confirm.
         agreement: String,
         /// Reason.
@@ -64,7 +65,7 @@ pub enum Decision {
     /// Verify the content of returned targets.
     Reconcile {
         /// Targets.
-        targets: Vec<String>,
+        targets: Vec<TargetName>,
     },
 }
 
@@ -104,8 +105,8 @@ impl Policy {
 
 /// Digest that the user confirms: of the pool's identity and the names of the lost targets. Any other set has another
 /// digest.
-pub fn agreement<'a>(pool: &str, gone: impl IntoIterator<Item = &'a str>) -> String {
-    let gone: BTreeSet<&str> = gone.into_iter().collect();
+pub fn agreement<'a>(pool: &str, gone: impl IntoIterator<Item = &'a TargetName>) -> String {
+    let gone: BTreeSet<&TargetName> = gone.into_iter().collect();
     let mut hasher = blake3::Hasher::new();
     hasher.update(b"gabion lost targets 1").update(pool.as_bytes());
     for name in gone {
@@ -119,7 +120,7 @@ pub fn agreement<'a>(pool: &str, gone: impl IntoIterator<Item = &'a str>) -> Str
 pub struct Watchdog {
     pool: String,
     policy: Policy,
-    gone_since: BTreeMap<String, Nanos>,
+    gone_since: BTreeMap<TargetName, Nanos>,
     agreed: Option<String>,
 }
 
@@ -135,8 +136,8 @@ impl Watchdog {
     }
 
     /// Decides at time `now`, given the presence of all targets except retired ones.
-    pub fn decide(&mut self, now: Nanos, targets: &[(String, TargetPresence)]) -> Decision {
-        let of = |wanted: TargetPresence| -> Vec<String> {
+    pub fn decide(&mut self, now: Nanos, targets: &[(TargetName, TargetPresence)]) -> Decision {
+        let of = |wanted: TargetPresence| -> Vec<TargetName> {
             targets.iter().filter(|(_, presence)| *presence == wanted).map(|(name, _)| name.clone()).collect()
         };
         let (gone, given_up, back) =
@@ -147,13 +148,13 @@ impl Watchdog {
             let since = self.gone_since.entry(name.clone()).or_insert(now);
             *since = (*since).min(now);
         }
-        let due_at = |name: &String| {
+        let due_at = |name: &TargetName| {
             self.gone_since.get(name).map_or(now, |since| since.saturating_add(self.policy.delay))
         };
-        let due: Vec<String> = gone.iter().filter(|name| due_at(name) <= now).cloned().collect();
+        let due: Vec<TargetName> = gone.iter().filter(|name| due_at(name) <= now).cloned().collect();
         if !due.is_empty() {
-            let all_gone: Vec<String> = gone.iter().chain(&given_up).cloned().collect();
-            let agreement = agreement(&self.pool, all_gone.iter().map(String::as_str));
+            let all_gone: Vec<TargetName> = gone.iter().chain(&given_up).cloned().collect();
+            let agreement = agreement(&self.pool, &all_gone);
             return match self.policy.too_many(all_gone.len(), targets.len()) {
                 Some(why) if self.agreed.as_ref() != Some(&agreement) => {
                     Decision::Ask { gone: all_gone, agreement, why }

@@ -351,6 +351,7 @@ impl Supervisor {
     fn choose(&mut self, now: Nanos, next_scrub: Option<Nanos>) -> Option<Arc<Job>> {
         let due = |work| Some(Arc::new(Job::new(work, true, now)));
         if let Next::Rebuild { targets, agreed } = std::mem::replace(&mut self.next, Next::Nothing) {
+            let targets = targets.into_iter().map(String::from).collect();
             return due(Work::Rebuild { targets, agreed });
         }
         if let Some(job) = self.source.state().waiting.pop_front() {

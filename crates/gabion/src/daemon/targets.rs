@@ -6,7 +6,7 @@ use gabion_vault::pool_rebuild::survey::TargetStates;
 use gabion_vault::schedule::Backoff;
 use gabion_vault::storage::TargetState;
 use gabion_vault::storage::pool::Pool;
-use gabion_vault::storage::pool::config::MemberState;
+use gabion_vault::storage::pool::config::{MemberState, TargetName};
 use gabion_vault::watchdog::{Decision, Policy, TargetPresence, Watchdog};
 use gabion_vault::world::{Nanos, SECOND, moment};
 
@@ -21,7 +21,7 @@ pub(super) struct Targets {
     watchdog: Watchdog,
     is_automatic: bool,
     backoff: Backoff,
-    seen: Vec<(String, TargetPresence)>,
+    seen: Vec<(TargetName, TargetPresence)>,
     decision: Decision,
     agreed: Option<String>,
     /// What files miss, if a survey ran since targets changed.
@@ -35,7 +35,7 @@ pub(super) enum Next {
     /// Find out what files miss.
     Survey,
     Rebuild {
-        targets: Vec<String>,
+        targets: Vec<TargetName>,
         agreed: Option<String>,
     },
 }
@@ -64,7 +64,7 @@ impl Targets {
 
     /// Decides from the current target states. Targets that were given up count as `GivenUp` until a survey finds that
     /// no file misses them.
-    pub(super) fn look(&mut self, now: Nanos, mut presences: Vec<(String, TargetPresence)>) -> Next {
+    pub(super) fn look(&mut self, now: Nanos, mut presences: Vec<(TargetName, TargetPresence)>) -> Next {
         if let Some(survey) = &self.survey {
             for (name, presence) in &mut presences {
                 if *presence == TargetPresence::GivenUp && !survey.report.missed.contains(name) {
@@ -72,7 +72,7 @@ impl Targets {
                 }
             }
         }
-        let same = |(a, b): (&(String, TargetPresence), &(String, TargetPresence))| {
+        let same = |(a, b): (&(TargetName, TargetPresence), &(TargetName, TargetPresence))| {
             let given_up = |presence| matches!(presence, TargetPresence::GivenUp | TargetPresence::Replaced);
             a.0 == b.0 && (a.1 == b.1 || given_up(a.1) && given_up(b.1))
         };
@@ -82,12 +82,12 @@ impl Targets {
             self.backoff.succeeded();
         }
         self.decision = self.watchdog.decide(now, &presences);
-        let given_up: Vec<String> =
+        let given_up: Vec<TargetName> =
             presences.iter().filter(|it| it.1 == TargetPresence::GivenUp).map(|it| it.0.clone()).collect();
         self.seen = presences;
         let may_rebuild = self.is_automatic && self.backoff.is_over(now);
         let rebuild =
-            |targets: &[String]| Next::Rebuild { targets: targets.to_vec(), agreed: self.agreed.clone() };
+            |targets: &[TargetName]| Next::Rebuild { targets: targets.to_vec(), agreed: self.agreed.clone() };
         match &self.decision {
             Decision::Rebuild { targets } | Decision::Reconcile { targets } if may_rebuild => {
                 rebuild(targets)
@@ -147,7 +147,7 @@ impl Targets {
             TargetPresence::Replaced => "replaced",
             TargetPresence::Returned => "returned",
         };
-        let target = |(name, presence): &(String, TargetPresence)| TargetReport {
+        let target = |(name, presence): &(TargetName, TargetPresence)| TargetReport {
             name: name.clone(),
             state: word(*presence),
         };
@@ -207,7 +207,7 @@ impl Targets {
 }
 
 /// Current states of the targets of a pool.
-pub(super) fn presences(pool: &Pool) -> Vec<(String, TargetPresence)> {
+pub(super) fn presences(pool: &Pool) -> Vec<(TargetName, TargetPresence)> {
     pool.probe();
     let (config, places, behind) = (pool.config(), TargetStates::of(pool), pool.outdated_targets());
     let serving = config.target.iter().filter(|member| member.state != MemberState::Retired);
@@ -227,24 +227,28 @@ pub(super) fn presences(pool: &Pool) -> Vec<(String, TargetPresence)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{FIRST_PAUSE, Next, SurveyReport, TargetPresence, Targets, Timed};
+    use super::{FIRST_PAUSE, Next, SurveyReport, TargetName, TargetPresence, Targets, Timed};
 
     const P: TargetPresence = TargetPresence::Present;
     const G: TargetPresence = TargetPresence::Gone;
     const U: TargetPresence = TargetPresence::GivenUp;
     const B: TargetPresence = TargetPresence::Returned;
 
-    fn seen(presences: &[TargetPresence]) -> Vec<(String, TargetPresence)> {
-        presences.iter().enumerate().map(|(at, &presence)| (format!("d{}", at + 1), presence)).collect()
+    fn seen(presences: &[TargetPresence]) -> Vec<(TargetName, TargetPresence)> {
+        presences
+            .iter()
+            .enumerate()
+            .map(|(at, &presence)| (format!("d{}", at + 1).parse().unwrap(), presence))
+            .collect()
     }
 
     fn rebuild(targets: &[&str]) -> Next {
-        let targets = targets.iter().map(|&name| name.to_owned()).collect();
+        let targets = targets.iter().map(|&name| name.parse().unwrap()).collect();
         Next::Rebuild { targets, agreed: None }
     }
 
     fn missed(targets: &[&str]) -> Timed<SurveyReport> {
-        let missed = targets.iter().map(|&name| name.to_owned()).collect();
+        let missed = targets.iter().map(|&name| name.parse().unwrap()).collect();
         Timed { report: SurveyReport { missed, ..SurveyReport::default() }, seconds: 0.0 }
     }
 

@@ -5,6 +5,7 @@ use super::{DamagedFile, FileFailure, HeldReport, OverdueReport, RepairedFile};
 use gabion_vault::catalogue::State;
 use gabion_vault::monitor::Status;
 use gabion_vault::pool_rebuild::survey::FileHealth;
+use gabion_vault::storage::pool::config::TargetName;
 use gabion_vault::world::{Nanos, SECOND};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -157,9 +158,9 @@ pub(crate) struct PoolTargets {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) notice: Option<GoneReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) rebuild: Option<Vec<String>>,
+    pub(crate) rebuild: Option<Vec<TargetName>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) verify: Option<Vec<String>>,
+    pub(crate) verify: Option<Vec<TargetName>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ask: Option<QuestionReport>,
 }
@@ -167,21 +168,21 @@ pub(crate) struct PoolTargets {
 /// A target of a pool.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct TargetReport {
-    pub(crate) name: String,
+    pub(crate) name: TargetName,
     pub(crate) state: &'static str,
 }
 
 /// Targets that are gone.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct GoneReport {
-    pub(crate) gone: Vec<String>,
+    pub(crate) gone: Vec<TargetName>,
     pub(crate) given_up_at: Option<Nanos>,
 }
 
 /// Targets whose loss an operator has to confirm.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct QuestionReport {
-    pub(crate) gone: Vec<String>,
+    pub(crate) gone: Vec<TargetName>,
     pub(crate) agreement: String,
     pub(crate) why: String,
 }
@@ -263,17 +264,17 @@ pub(crate) struct RepairJobReport {
 /// Report of a rebuild.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct RebuildJobReport {
-    pub(crate) gone: Vec<String>,
-    pub(crate) retired: Vec<String>,
-    pub(crate) returned: Vec<String>,
+    pub(crate) gone: Vec<TargetName>,
+    pub(crate) retired: Vec<TargetName>,
+    pub(crate) returned: Vec<TargetName>,
     pub(crate) files: u64,
     pub(crate) total: usize,
     pub(crate) bytes: u64,
     pub(crate) verified_columns: u64,
-    pub(crate) reinstated: Vec<String>,
+    pub(crate) reinstated: Vec<TargetName>,
     pub(crate) unplaced: Vec<FileColumns>,
     pub(crate) unmoved: Vec<FileColumns>,
-    pub(crate) unverified: BTreeSet<String>,
+    pub(crate) unverified: BTreeSet<TargetName>,
     pub(crate) lost: Vec<IncompleteFile>,
     pub(crate) failed: Vec<FileFailure>,
     pub(crate) unreadable: Vec<FileFailure>,
@@ -311,7 +312,7 @@ pub(crate) struct SurveyReport {
     pub(crate) unreadable: u64,
     pub(crate) named: Vec<SurveyedFile>,
     /// Targets that files miss.
-    pub(crate) missed: BTreeSet<String>,
+    pub(crate) missed: BTreeSet<TargetName>,
 }
 
 /// A degraded or lost file of a pool.

@@ -3,7 +3,7 @@
 use super::{FileFailure, path_text};
 use gabion_vault::pool_rebuild::survey::{FileHealth, PoolOverview};
 use gabion_vault::pool_rebuild::{FileError, Plan, PlannedFile, RebuildReport};
-use gabion_vault::storage::pool::config::Config;
+use gabion_vault::storage::pool::config::{Config, TargetName};
 use gabion_vault::storage::pool::stub::Stub;
 use gabion_vault::storage::pool::{DirectoryEntry, HealReport, Orphan, Status, Sweep};
 use gabion_vault::tree::Kind;
@@ -130,7 +130,7 @@ pub struct EntryReport {
 struct StubReport {
     id: String,
     revision: u64,
-    targets: Vec<String>,
+    targets: Vec<TargetName>,
     block: u64,
     names: u32,
     link: Option<String>,
@@ -190,7 +190,7 @@ pub struct PoolStatusReport<'a> {
 pub struct HealedReport<'a> {
     written: u64,
     removed: u64,
-    mirrors: &'a [String],
+    mirrors: &'a [TargetName],
     failed: &'a [String],
 }
 
@@ -245,12 +245,12 @@ pub struct FilesReport<'a> {
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct IncompleteFile {
     path: String,
-    misses: Vec<String>,
+    misses: Vec<TargetName>,
 }
 
 impl IncompleteFile {
     /// Of a path and the targets that it misses.
-    pub(crate) fn new(path: &[u8], misses: &[String]) -> IncompleteFile {
+    pub(crate) fn new(path: &[u8], misses: &[TargetName]) -> IncompleteFile {
         IncompleteFile { path: path_text(path), misses: misses.to_vec() }
     }
 
@@ -293,9 +293,9 @@ impl<'a> PoolRebuildPlanReport<'a> {
 /// Plan of a rebuild.
 #[derive(Debug, Serialize)]
 struct PlanReport<'a> {
-    gone: &'a [String],
-    retired: &'a [String],
-    returned: &'a [String],
+    gone: &'a [TargetName],
+    retired: &'a [TargetName],
+    returned: &'a [TargetName],
     examined: u64,
     bytes: u64,
     files: Vec<PlannedFileReport<'a>>,
@@ -310,7 +310,7 @@ struct PlannedFileReport<'a> {
     health: FileHealth,
     spare: i64,
     bytes: u64,
-    targets: &'a [String],
+    targets: &'a [TargetName],
 }
 
 impl<'a> PlanReport<'a> {
@@ -354,8 +354,8 @@ pub struct PoolRebuildReport<'a> {
     unplaced: Vec<FileColumns>,
     unmoved: Vec<FileColumns>,
     failed: Vec<RebuildFailure>,
-    reinstated: &'a [String],
-    unverified: &'a BTreeSet<String>,
+    reinstated: &'a [TargetName],
+    unverified: &'a BTreeSet<TargetName>,
     stopped: bool,
 }
 

@@ -5,6 +5,7 @@ use gabion_testkit::kill::can_kill;
 use gabion_vault::coder::Coders;
 use gabion_vault::format::Metadata;
 use gabion_vault::live::{Live, LiveEntry};
+use gabion_vault::storage::pool::config::TargetName;
 use gabion_vault::storage::pool::{Options, Pool};
 use std::fs;
 use std::path::PathBuf;
@@ -184,7 +185,7 @@ fn protect_of_a_pool_killed_at_any_change_is_made_up_for() {
 fn objects(tank: &Tank, name: &str) -> Vec<PathBuf> {
     let stub = tank.pool().stub(name.as_bytes()).unwrap();
     let id = stub.id.to_string();
-    let place = |(column, target): (usize, &String)| {
+    let place = |(column, target): (usize, &TargetName)| {
         tank.fixture.path(target).join("objects").join(&id[..2]).join(format!("{id}.{column}"))
     };
     stub.targets.iter().enumerate().map(place).collect()

@@ -274,7 +274,7 @@ fn a_name_without_bytes_is_free() {
     let config = fixture.pool().config();
     let mirrors = config.target.iter().filter(|member| member.mirror == Mirror::Current);
     let mirrors: Vec<PathBuf> =
-        mirrors.map(|member| fixture.root().join(&member.name).join("tree")).collect();
+        mirrors.map(|member| fixture.root().join(member.name.as_str()).join("tree")).collect();
     assert_eq!(mirrors.len(), 3);
     for (at, mirror) in mirrors.iter().enumerate() {
         std::fs::write(mirror.join("everywhere"), "").unwrap();

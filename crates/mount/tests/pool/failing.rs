@@ -213,7 +213,8 @@ fn commands_go_on_without(number: usize) {
     let mut chance = TestRng(40 + number as u64);
     let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     let target = format!("d{number}");
-    let uses = |name: &str| fixture.pool().stub(name.as_bytes()).unwrap().targets.contains(&target);
+    let uses =
+        |name: &str| fixture.pool().stub(name.as_bytes()).unwrap().targets.contains(&target.parse().unwrap());
     let (mut at, mut is_used) = (0, false);
     // Where columns go is drawn by lot: some file must have one on the disk that fails.
     while at < 12 || !is_used {

@@ -67,7 +67,7 @@ fn others_see_what_the_mount_does_and_the_other_way_round() {
 fn object(fixture: &Fixture, name: &str, column: usize) -> PathBuf {
     let stub = fixture.pool().stub(name.as_bytes()).unwrap();
     let object = format!("{}.{column}", stub.id);
-    fixture.root().join(&stub.targets[column]).join("objects").join(&object[..2]).join(object)
+    fixture.root().join(stub.targets[column].as_str()).join("objects").join(&object[..2]).join(object)
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::reconstruct::{ReconstructError, reconstruct_ranges};
 use crate::redundancy::read_up_to;
 use crate::retry::{Failure, Retry};
 use crate::storage::Fault;
+use crate::storage::pool::config::TargetName;
 use crate::storage::pool::disk::{Disk, Unavailable, is_of_the_medium};
 use crate::storage::pool::error::PoolError;
 use crate::storage::pool::objects::{create_locked, object_path, unfinished_path, write_sparse};
@@ -105,7 +106,7 @@ impl Object {
 }
 
 impl LiveFile {
-    fn target(&self, view: &View, name: &str) -> Result<(Arc<Disk>, Tree), Fault> {
+    fn target(&self, view: &View, name: &TargetName) -> Result<(Arc<Disk>, Tree), Fault> {
         let lost = || Fault::Lost(name.as_bytes().to_vec());
         let (_, disk) = view.disk(name.as_bytes()).ok_or_else(lost)?;
         match disk.online() {
@@ -432,11 +433,11 @@ impl LiveFile {
         state: &mut OpenState,
         current_paths: CurrentPaths<'_>,
         column: usize,
-        target: &str,
+        target: &TargetName,
         place: impl Fn() -> Result<(), PoolError>,
     ) -> Result<bool, PoolError> {
         let mut stub = state.stub.clone();
-        stub.targets[column] = target.to_owned();
+        stub.targets[column] = target.clone();
         stub.writing = true;
         stub.mtime = self.now_after(stub.mtime);
         let mut seen = state.seen;
@@ -505,7 +506,7 @@ impl LiveFile {
     }
 
     /// Attaches the object of a column of a new file.
-    pub(super) fn attach_object(&self, column: usize, file: Lockable, target: &str) {
+    pub(super) fn attach_object(&self, column: usize, file: Lockable, target: &TargetName) {
         let view = self.inner.pool.shared.cached_view();
         if let Some((_, disk)) = view.disk(target.as_bytes()) {
             let object = Some(Object::new(file, Arc::clone(disk), true));

@@ -236,7 +236,7 @@ impl LiveFile {
         for range in merge(pieces.to_vec()) {
             for piece in state.stub.pieces(range) {
                 let target = state.stub.targets[piece.column].clone();
-                *report.faults.entry(target).or_default().entry(BlockFault::Wrong).or_default() += 1;
+                *report.faults.entry(target.into()).or_default().entry(BlockFault::Wrong).or_default() += 1;
                 report.reconstructed += 1;
                 report.reconstructed_bytes += piece.bytes;
             }

@@ -173,7 +173,7 @@ mod tests {
             mtime: 0,
             changed: 0,
             metadata: Metadata::default(),
-            targets: vec!["d1".to_owned()],
+            targets: vec!["d1".parse().unwrap()],
             link: None,
             special: None,
             accessed: None,

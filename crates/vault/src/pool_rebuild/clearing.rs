@@ -6,6 +6,7 @@ use crate::examine::ProtectedFile;
 use crate::format::Header;
 use crate::redundancy::{PartPath, redo};
 use crate::storage::TargetState;
+use crate::storage::pool::config::TargetName;
 use crate::storage::pool::stub::Stub;
 use crate::tree::Tree;
 use std::collections::BTreeSet;
@@ -23,14 +24,14 @@ impl Rebuilder<'_> {
         threads: usize,
     ) -> Result<(), FileError> {
         let draining = [TargetState::Retired, TargetState::Returned];
-        let draining: Vec<String> =
+        let draining: Vec<TargetName> =
             draining.iter().flat_map(|&state| self.target_states.in_state(state)).collect();
         let RedundancyParts { current, others, broken } =
             parts(self.pool, self.coders, &self.target_states, path, stub)?;
         let held: BTreeSet<usize> = current.iter().flat_map(|(_, part)| part.columns()).collect();
         // Duplicates, or redundancy of another version of a file with complete redundancy.
         let complete = current.first().is_some_and(|(_, part)| held.len() == part.header.code.m());
-        let mut superseded: Vec<(String, PartPath)> = others
+        let mut superseded: Vec<(TargetName, PartPath)> = others
             .iter()
             .filter(|(target, part)| {
                 complete || (draining.contains(target) && part.columns().all(|column| held.contains(&column)))
@@ -93,7 +94,7 @@ impl Rebuilder<'_> {
             targets.push(column_part.map_or(Vec::new(), |(name, _)| name.clone().into_bytes()));
         }
         let old = current.iter().filter(|(_, part)| part.header.targets != targets);
-        let old: Vec<(String, PartPath)> =
+        let old: Vec<(TargetName, PartPath)> =
             old.map(|(name, part)| (name.clone(), part.place.clone())).collect();
         // Readers block writers.
         drop(current);

@@ -3,6 +3,7 @@
 use super::survey::each_file;
 use super::{FileError, RebuildError, RebuildReport};
 use crate::format::FileId;
+use crate::storage::pool::config::TargetName;
 use crate::storage::pool::{Pool, PoolError};
 use crate::vault::Vault;
 use std::collections::{BTreeSet, HashMap};
@@ -29,14 +30,15 @@ pub(super) fn record_moved(pool: &Pool, report: &mut RebuildReport) -> Result<()
 /// Returns verified targets to service, and removes unreferenced files from them.
 pub(super) fn finish(vault: &Vault, pool: &Pool, report: &mut RebuildReport) -> Result<(), RebuildError> {
     let returned = report.plan.returned.clone();
-    let unverified = |name: &String| {
+    let unverified = |name: &TargetName| {
         let failed = report.failed.iter().map(|(path, _)| path);
         let failed: BTreeSet<&Vec<u8>> = failed.collect();
         let items = report.plan.files.iter().filter(|item| failed.contains(&item.path));
         let missed = items.chain(&report.plan.lost).any(|item| item.targets.contains(name));
         missed || report.unverified.contains(name) || !report.plan.unreadable.is_empty()
     };
-    let (kept, verified_targets): (Vec<String>, Vec<String>) = returned.into_iter().partition(unverified);
+    let (kept, verified_targets): (Vec<TargetName>, Vec<TargetName>) =
+        returned.into_iter().partition(unverified);
     drop(kept);
     if !verified_targets.is_empty() {
         pool.reinstate(&verified_targets)?;

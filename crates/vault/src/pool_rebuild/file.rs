@@ -13,6 +13,7 @@ use crate::format::{Frame, Header, Records};
 use crate::redundancy::{Draft, InconclusivePart, PartPath};
 use crate::retry::{Failure, Retry, Retryable};
 use crate::runs::{each_run, pieces};
+use crate::storage::pool::config::TargetName;
 use crate::storage::pool::stub::Stub;
 use crate::storage::pool::{ColumnPlacement, Pool, PoolError, Relocation, parity_path};
 use crate::storage::{Storage, TargetState};
@@ -42,15 +43,15 @@ pub enum FileError {
     },
     /// It has no redundancy, and bytes are on a lost target.
     #[error("it is lost: it was not protected, and target {0} is lost")]
-    Unprotected(String),
+    Unprotected(TargetName),
     /// Frames are older than their header.
     #[error("some of its redundancy is older than its header says: scrub and repair it first")]
     Doubtful,
     /// Redundancy cannot be written.
-    #[error("its redundancy on {target}: {source}")]
+    #[error("its redundancy on {}: {source}", .target.as_deref().unwrap_or("other targets"))]
     Write {
-        /// Target.
-        target: String,
+        /// Target, if it is known.
+        target: Option<TargetName>,
         /// Error of the operating system.
         source: io::Error,
     },
@@ -86,13 +87,13 @@ impl FileError {
         matches!(self, FileError::Lost { .. } | FileError::Unprotected(_))
     }
 
-    fn is_full(&self) -> Option<&str> {
+    fn is_full(&self) -> Option<&TargetName> {
         let full = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
         };
         match self {
             FileError::Pool(PoolError::Target { target, source, .. }) if full(source) => Some(target),
-            FileError::Write { target, source } if full(source) => Some(target),
+            FileError::Write { target, source } if full(source) => target.as_ref(),
             _ => None,
         }
     }
@@ -120,7 +121,7 @@ pub struct FileResult {
     /// Files removed from returned targets because they were reconstructed elsewhere.
     pub removed: u64,
     /// Returned targets that keep such files, because the reconstructed ones are damaged.
-    pub retained: Vec<String>,
+    pub retained: Vec<TargetName>,
     /// Data columns of the code; 0 without redundancy.
     pub k: usize,
     /// Redundancy columns of the code.
@@ -185,20 +186,18 @@ impl Rebuilder<'_> {
         };
         let code = protected.header.code.clone();
         let mut done = FileResult { k: code.k(), m: code.m(), ..FileResult::default() };
-        let name = |column: usize| String::from_utf8_lossy(protected.target(column)).into_owned();
+        let state = |column: usize| self.target_states.state_of(protected.target(column));
         let has_bytes = |column: usize| column >= code.k() || stub.object_bytes(column, stub.size) > 0;
         // Columns on returned targets stay if they are completely valid.
         let returned: Vec<usize> = (0..code.blocks())
-            .filter(|&column| {
-                has_bytes(column) && self.target_states.state(&name(column)) == TargetState::Returned
-            })
+            .filter(|&column| has_bytes(column) && state(column) == TargetState::Returned)
             .collect();
         let mut bad: BTreeSet<usize> = BTreeSet::new();
         if !returned.is_empty() {
             bad = self.verify(&protected, &returned, threads)?;
             done.verified = returned.len() - bad.len();
         }
-        let stays = |column: usize| match self.target_states.state(&name(column)) {
+        let stays = |column: usize| match state(column) {
             TargetState::Online => true,
             TargetState::Returned => returned.contains(&column) && !bad.contains(&column),
             _ => false,
@@ -206,10 +205,9 @@ impl Rebuilder<'_> {
         let mut wanted: Vec<usize> = (0..code.blocks()).filter(|&column| !stays(column)).collect();
         // If targets are scarce, columns without bytes must not take one.
         wanted.sort_by_key(|&column| !has_bytes(column));
-        let stay: BTreeSet<String> = (0..code.blocks())
+        let stay: BTreeSet<TargetName> = (0..code.blocks())
             .filter(|&column| stays(column))
-            .map(name)
-            .filter(|name| !name.is_empty())
+            .filter_map(|column| TargetName::from_bytes(protected.target(column)))
             .collect();
         let mut full = BTreeSet::new();
         let now = loop {
@@ -217,7 +215,7 @@ impl Rebuilder<'_> {
                 self.rebuild_columns(path, &stub, &protected, &wanted, &stay, &full, threads, &mut done);
             match made {
                 // Another target may have space.
-                Err(error) if error.is_full().is_some_and(|target| full.insert(target.to_owned())) => {}
+                Err(error) if error.is_full().is_some_and(|target| full.insert(target.clone())) => {}
                 made => break made?,
             }
         };
@@ -236,8 +234,8 @@ impl Rebuilder<'_> {
         stub: &Stub,
         protected: &ProtectedFile,
         wanted: &[usize],
-        stay: &BTreeSet<String>,
-        full: &BTreeSet<String>,
+        stay: &BTreeSet<TargetName>,
+        full: &BTreeSet<TargetName>,
         threads: usize,
         done: &mut FileResult,
     ) -> Result<Stub, FileError> {
@@ -257,13 +255,10 @@ impl Rebuilder<'_> {
                 Some(placement) => moves.redundancy.push((column - k, placement)),
                 // A column without bytes needs no target, and one that is only to be moved still exists.
                 None if column < k && stub.object_bytes(column, stub.size) == 0 => {}
-                None => {
-                    let name = String::from_utf8_lossy(protected.target(column)).into_owned();
-                    match self.target_states.state(&name) {
-                        TargetState::Retired => done.unmoved += 1,
-                        _ => done.unplaced.push(column),
-                    }
-                }
+                None => match self.target_states.state_of(protected.target(column)) {
+                    TargetState::Retired => done.unmoved += 1,
+                    _ => done.unplaced.push(column),
+                },
             }
         }
         if moves.data.is_empty() && moves.redundancy.is_empty() {
@@ -308,7 +303,7 @@ impl Rebuilder<'_> {
         relocation: &Relocation,
         moves: &Moves,
         headers: &[(Header, Records, usize)],
-        drafts: &[(String, Draft)],
+        drafts: &[(TargetName, Draft)],
         threads: usize,
     ) -> Result<Totals, FileError> {
         let (k, block) = (protected.header.code.k(), protected.header.geometry.block());
@@ -323,8 +318,7 @@ impl Rebuilder<'_> {
         let state = || (StripeBuffer::default(), new(), Vec::new());
         // Number of frames read per stripe in place of lost data.
         let gone = moves.data.iter().filter(|(column, _)| {
-            let name = String::from_utf8_lossy(protected.target(*column)).into_owned();
-            self.target_states.state(&name) == TargetState::Offline
+            self.target_states.state_of(protected.target(*column)) == TargetState::Offline
         });
         let frames = gone.count();
         let announce = |stripe: u64| {
@@ -456,7 +450,7 @@ impl Rebuilder<'_> {
         }
         // Columns on returned targets stay, since they cannot be verified.
         let wanted: Vec<usize> = columns().filter(|&it| state(it) == TargetState::Retired).collect();
-        let stay: BTreeSet<String> = columns()
+        let stay: BTreeSet<TargetName> = columns()
             .filter(|&it| state(it) != TargetState::Retired)
             .map(|it| stub.targets[it].clone())
             .collect();
@@ -529,7 +523,7 @@ impl Rebuilder<'_> {
         // The block size is that of the striping.
         let mut encoded = encoder.encode(path, &coder, ANY_BLOCK, context)?;
         let written = encoded.sync().and_then(|()| encoded.publish());
-        written.map_err(|source| FileError::Write { target: "other targets".to_owned(), source })?;
+        written.map_err(|source| FileError::Write { target: None, source })?;
         (done.k, done.m) = (coder.code().k(), coder.code().m());
         done.redundancy += encoded.columns;
         done.bytes += encoded.redundancy_bytes;
@@ -544,8 +538,8 @@ impl Rebuilder<'_> {
     }
 }
 
-pub(super) fn at(target: &str) -> impl Fn(io::Error) -> FileError + '_ {
-    |source| FileError::Write { target: target.to_owned(), source }
+pub(super) fn at(target: &TargetName) -> impl Fn(io::Error) -> FileError + '_ {
+    |source| FileError::Write { target: Some(target.clone()), source }
 }
 
 /// Header of a reconstructed redundancy column: the same version, with other targets.

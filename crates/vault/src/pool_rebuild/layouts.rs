@@ -3,6 +3,7 @@
 use super::file::FileError;
 use super::survey::{TargetStates, each_file, parts};
 use crate::coder::Coders;
+use crate::storage::pool::config::TargetName;
 use crate::storage::pool::{Pool, PoolError};
 
 /// Targets of the columns of one file. Only columns with bytes on valid targets are listed.
@@ -13,11 +14,11 @@ pub struct FileLayout {
     /// Code of its current redundancy; none without.
     pub code: Option<String>,
     /// Targets of its data columns.
-    pub data: Vec<String>,
+    pub data: Vec<TargetName>,
     /// Number of data columns that are lost or unverified.
     pub data_gone: usize,
     /// Targets of its redundancy columns.
-    pub redundancy: Vec<String>,
+    pub redundancy: Vec<TargetName>,
     /// Number of missing redundancy columns.
     pub redundancy_gone: usize,
     /// Length of its longest column.
@@ -46,22 +47,22 @@ pub fn each_layout(
             Ok(stub) => stub,
             Err(error) => return visit(path, Err(error.into())),
         };
-        let filled: Vec<(&String, u64)> = stub
+        let filled: Vec<(&TargetName, u64)> = stub
             .targets
             .iter()
             .enumerate()
             .map(|(column, target)| (target, stub.object_bytes(column, stub.size)))
             .filter(|(_, bytes)| *bytes > 0)
             .collect();
-        let there = |target: &str| target_states.state(target).has_valid_content();
-        let data: Vec<String> =
+        let there = |target: &TargetName| target_states.state(target).has_valid_content();
+        let data: Vec<TargetName> =
             filled.iter().filter(|(target, _)| there(target)).map(|(target, _)| (*target).clone()).collect();
         let protecting = match parts(pool, coders, &target_states, &path, &stub) {
             Ok(found) => found.current,
             Err(error) => return visit(path, Err(error.into())),
         };
         let code = protecting.first().map(|(_, part)| part.header.code.clone());
-        let mut columns: Vec<(usize, String)> = protecting
+        let mut columns: Vec<(usize, TargetName)> = protecting
             .iter()
             .filter(|(target, _)| there(target))
             .flat_map(|(target, part)| part.columns().map(|column| (column, target.clone())))

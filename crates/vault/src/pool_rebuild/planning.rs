@@ -8,6 +8,7 @@ use crate::retry::Failure;
 use crate::run::{Progress, RunContext};
 use crate::storage::TargetState;
 use crate::storage::pool::Pool;
+use crate::storage::pool::config::TargetName;
 use crate::storage::pool::stub::Stub;
 use crate::vault::Vault;
 use std::cmp::Reverse;
@@ -27,7 +28,7 @@ pub struct PlannedFile {
     /// Bytes to write or verify; those of a file with several names count once.
     pub bytes: u64,
     /// Targets whose columns are lost or being drained.
-    pub targets: Vec<String>,
+    pub targets: Vec<TargetName>,
     /// Code to encode it with, if it has no redundancy and its data is complete.
     pub code: Option<String>,
 }
@@ -36,11 +37,11 @@ pub struct PlannedFile {
 #[derive(Debug, Default)]
 pub struct Plan {
     /// Lost targets.
-    pub gone: Vec<String>,
+    pub gone: Vec<TargetName>,
     /// Retired targets.
-    pub retired: Vec<String>,
+    pub retired: Vec<TargetName>,
     /// Targets to be verified: returned, or named by the user.
-    pub returned: Vec<String>,
+    pub returned: Vec<TargetName>,
     /// Files to rebuild, the most exposed first. Names of one file follow each other; data restored under one name is
     /// available to the next.
     pub files: Vec<PlannedFile>,
@@ -105,7 +106,7 @@ pub(super) fn make_plan(
 ) -> Result<Plan, RebuildError> {
     (context.progress)(Progress::Step("looking where files are", None));
     let target_states = TargetStates::of(pool);
-    let chosen = |name: &String| options.targets.is_empty() || options.targets.contains(name);
+    let chosen = |name: &TargetName| options.includes(name);
     let of =
         |state: TargetState| target_states.in_state(state).into_iter().filter(chosen).collect::<Vec<_>>();
     let mut plan = Plan {

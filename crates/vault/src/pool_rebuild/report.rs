@@ -3,6 +3,7 @@
 use super::{FileError, Plan};
 use crate::format::FileId;
 use crate::storage::pool::HealReport;
+use crate::storage::pool::config::TargetName;
 use std::collections::BTreeSet;
 
 /// Report of a rebuild.
@@ -33,9 +34,9 @@ pub struct RebuildReport {
     /// Files that could not be rebuilt, with the error; lost files first.
     pub failed: Vec<(Vec<u8>, FileError)>,
     /// Returned targets with content that may still be needed, because what was reconstructed in its place is damaged.
-    pub unverified: BTreeSet<String>,
+    pub unverified: BTreeSet<TargetName>,
     /// Targets that returned to service.
-    pub reinstated: Vec<String>,
+    pub reinstated: Vec<TargetName>,
     /// Unreferenced files of interrupted runs that were removed.
     pub swept: u64,
     /// Changes of the namespace by healing.

@@ -5,6 +5,7 @@ use crate::examine::belonging;
 use crate::redundancy::{InconclusivePart, Part, PartPath};
 use crate::retry::Failure;
 use crate::storage::TargetState;
+use crate::storage::pool::config::TargetName;
 use crate::storage::pool::stub::Stub;
 use crate::storage::pool::{Pool, PoolError};
 use crate::tree::Tree;
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 /// States of the targets of a pool.
 #[derive(Debug, Clone)]
 pub struct TargetStates {
-    targets: BTreeMap<String, (TargetState, Option<Tree>)>,
+    targets: BTreeMap<TargetName, (TargetState, Option<Tree>)>,
 }
 
 impl TargetStates {
@@ -24,12 +25,17 @@ impl TargetStates {
     }
 
     /// State of a target; an unknown target counts as offline.
-    pub fn state(&self, name: &str) -> TargetState {
+    pub fn state(&self, name: &TargetName) -> TargetState {
         self.targets.get(name).map_or(TargetState::Offline, |(state, _)| *state)
     }
 
+    /// State of a target that a header names.
+    pub(super) fn state_of(&self, name: &[u8]) -> TargetState {
+        TargetName::from_bytes(name).map_or(TargetState::Offline, |name| self.state(&name))
+    }
+
     /// Names of the targets in a state.
-    pub fn in_state(&self, wanted: TargetState) -> Vec<String> {
+    pub fn in_state(&self, wanted: TargetState) -> Vec<TargetName> {
         self.targets.iter().filter(|(_, (state, _))| *state == wanted).map(|(name, _)| name.clone()).collect()
     }
 
@@ -38,7 +44,7 @@ impl TargetStates {
         self.targets.values().any(|(state, _)| *state != TargetState::Online)
     }
 
-    pub(super) fn tree(&self, name: &str) -> Option<&Tree> {
+    pub(super) fn tree(&self, name: &TargetName) -> Option<&Tree> {
         self.targets.get(name).and_then(|(_, tree)| tree.as_ref())
     }
 }
@@ -73,7 +79,7 @@ pub struct Survey {
     /// Bytes to be written or verified.
     pub bytes: u64,
     /// Targets whose columns are lost, or that are being drained.
-    pub targets: Vec<String>,
+    pub targets: Vec<TargetName>,
     /// A returned target has columns that were reconstructed elsewhere.
     pub has_stale_parts: bool,
 }
@@ -153,11 +159,7 @@ pub fn survey(
             Some((target, _)) => survey.targets.push(target.clone()),
             // Its target at the time of encoding.
             None => survey.targets.extend(
-                header
-                    .targets
-                    .get(header.code.k() + column)
-                    .map(|name| lossy(name))
-                    .filter(|it| !it.is_empty()),
+                header.targets.get(header.code.k() + column).and_then(|name| TargetName::from_bytes(name)),
             ),
         }
         survey.redundancy_gone += usize::from(!state.has_valid_content());
@@ -165,7 +167,7 @@ pub fn survey(
     let reachable = held.iter().filter(|state| **state != TargetState::Offline).count() as i64;
     survey.spare = reachable - unreachable;
     let returned = target_states.in_state(TargetState::Returned);
-    let has_leftover = |target: &String| {
+    let has_leftover = |target: &TargetName| {
         let other = others.iter().any(|(name, _)| name == target);
         let tree = target_states.tree(target);
         other
@@ -186,18 +188,14 @@ pub fn survey(
     Ok(survey)
 }
 
-fn lossy(name: &[u8]) -> String {
-    String::from_utf8_lossy(name).into_owned()
-}
-
 /// Redundancy files of a file, each with its target.
 pub(super) struct RedundancyParts {
     /// Redundancy of the present version, each column once.
-    pub(super) current: Vec<(String, Part)>,
+    pub(super) current: Vec<(TargetName, Part)>,
     /// Redundancy of earlier versions, and duplicates.
-    pub(super) others: Vec<(String, Part)>,
+    pub(super) others: Vec<(TargetName, Part)>,
     /// Redundancy files without a valid header.
-    pub(super) broken: Vec<(String, PartPath)>,
+    pub(super) broken: Vec<(TargetName, PartPath)>,
 }
 
 /// Finds the redundancy files of a file.
@@ -215,25 +213,26 @@ pub(super) fn parts(
     let mut locations = pool.redundancy_locations_of(path, stub);
     // Targets in service first: of duplicate columns the first one is used.
     locations.sort_by_key(|location| {
-        let state = target_states.state(&lossy(&location.target));
+        let state = target_states.state_of(&location.target);
         (state == TargetState::Returned, state != TargetState::Online)
     });
     for location in locations {
+        let Some(target) = TargetName::from_bytes(&location.target) else { continue };
         match location.place.open(coders) {
-            Ok(Some(part)) if location.owns(&part.header) => found.push((lossy(&location.target), part)),
+            Ok(Some(part)) if location.owns(&part.header) => found.push((target, part)),
             Err(error) if error.is_inconclusive() => {
                 let path = location.place.tree.shown(&location.place.path);
                 return Err(InconclusivePart { path, source: Box::new(error) });
             }
-            Err(error) if error.is_unusable() => broken.push((lossy(&location.target), location.place)),
+            Err(error) if error.is_unusable() => broken.push((target, location.place)),
             _ => {}
         }
     }
-    let names: Vec<(String, std::path::PathBuf)> =
+    let names: Vec<(TargetName, std::path::PathBuf)> =
         found.iter().map(|(name, part)| (name.clone(), part.place.tree.path().to_owned())).collect();
     let name = |part: &Part| {
         let own = names.iter().find(|(_, path)| path == part.place.tree.path());
-        own.map_or_else(String::new, |(name, _)| name.clone())
+        own.map(|(name, _)| name.clone())
     };
     let now = stub.stat(0).generation();
     let (mut ours, mut others) = belonging(found.into_iter().map(|(_, part)| part).collect(), Some(now));
@@ -242,7 +241,7 @@ pub(super) fn parts(
         Some(part.header.revision) == revision && now.is_unwritten_since(&part.header.generation)
     };
     others.extend(ours.extract_if(.., |part| !fits(part)));
-    let named = |parts: Vec<Part>| parts.into_iter().map(|part| (name(&part), part)).collect();
+    let named = |parts: Vec<Part>| parts.into_iter().filter_map(|part| Some((name(&part)?, part))).collect();
     Ok(RedundancyParts { current: named(ours), others: named(others), broken })
 }
 
@@ -263,7 +262,7 @@ pub struct PoolOverview {
     /// Number of files by health.
     pub files: BTreeMap<FileHealth, u64>,
     /// Degraded and lost files, up to a limit, with the targets they miss.
-    pub named: Vec<(Vec<u8>, FileHealth, Vec<String>)>,
+    pub named: Vec<(Vec<u8>, FileHealth, Vec<TargetName>)>,
     /// Files with unreadable stubs or redundancy, with the error.
     pub unreadable: Vec<(Vec<u8>, Failure)>,
 }

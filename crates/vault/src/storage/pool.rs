@@ -290,7 +290,7 @@ impl Pool {
     }
 
     /// Names of reachable targets that missed the latest changes because they were offline.
-    pub fn outdated_targets(&self) -> Vec<String> {
+    pub fn outdated_targets(&self) -> Vec<config::TargetName> {
         let view = self.shared.view();
         let missed = |config: &Config| config.epoch < view.config.epoch;
         // A read-only target cannot be updated. Its content is used only where stubs refer to it.

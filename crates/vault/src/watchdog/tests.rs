@@ -1,16 +1,20 @@
 //! Decisions over time.
 
-use super::{Decision, Policy, TargetPresence, TooMany, Watchdog, agreement};
+use super::{Decision, Policy, TargetName, TargetPresence, TooMany, Watchdog, agreement};
 use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
 const POLICY: Policy = Policy { delay: 100, redundancy: 2, share: 50 };
 
-fn pool(presences: &[TargetPresence]) -> Vec<(String, TargetPresence)> {
-    presences.iter().enumerate().map(|(at, &presence)| (format!("d{}", at + 1), presence)).collect()
+fn pool(presences: &[TargetPresence]) -> Vec<(TargetName, TargetPresence)> {
+    presences
+        .iter()
+        .enumerate()
+        .map(|(at, &presence)| (format!("d{}", at + 1).parse().unwrap(), presence))
+        .collect()
 }
 
-fn names(numbers: &[usize]) -> Vec<String> {
-    numbers.iter().map(|number| format!("d{number}")).collect()
+fn names(numbers: &[usize]) -> Vec<TargetName> {
+    numbers.iter().map(|number| format!("d{number}").parse().unwrap()).collect()
 }
 
 const P: TargetPresence = TargetPresence::Present;
@@ -92,9 +96,10 @@ fn a_large_share_is_mass_failure_as_well() {
 
 #[test]
 fn agreements_are_to_a_set_of_one_pool() {
-    assert_eq!(agreement("p", ["a", "b"]), agreement("p", ["b", "a"]));
-    assert_ne!(agreement("p", ["a", "b"]), agreement("p", ["ab"]));
-    assert_ne!(agreement("p", ["a"]), agreement("q", ["a"]));
+    let [a, b, ab] = ["a", "b", "ab"].map(|name| name.parse().unwrap());
+    assert_eq!(agreement("p", [&a, &b]), agreement("p", [&b, &a]));
+    assert_ne!(agreement("p", [&a, &b]), agreement("p", [&ab]));
+    assert_ne!(agreement("p", [&a]), agreement("q", [&a]));
 }
 
 proptest! {

@@ -153,7 +153,7 @@ fn a_retired_target_is_not_named_by_small_files_either() {
     fixture.pool.retire("d3").unwrap();
     let names = |fixture: &Fixture, name: &str| {
         let targets = fixture.pool.stub(name.as_bytes()).unwrap().targets;
-        targets.contains(&"d3".to_owned())
+        targets.contains(&"d3".parse().unwrap())
     };
     let by_nothing = |name: &&String| names(&fixture, name) && !fixture.on(3).contains(*name);
     assert!(fixture.files.keys().any(|name| by_nothing(&name)), "there is such a file");

@@ -67,7 +67,7 @@ fn content_of_a_returned_target_is_verified_before_use() {
     let touched = fixture.on(number);
     fixture.lose(number);
     // Given up, but nothing was rebuilt yet.
-    fixture.pool.give_up(&[format!("d{number}")], false).unwrap();
+    fixture.pool.give_up(&[format!("d{number}").parse().unwrap()], false).unwrap();
     let mut hit = 0;
     for top in ["objects", "parity"] {
         for path in files_below(&fixture.dir.path().join(format!("away{number}")).join(top)) {
@@ -94,7 +94,7 @@ fn a_target_in_service_is_verified_when_it_is_named() {
     let fixture = Fixture::filled(31);
     let report = fixture.try_rebuild(&["d6"], None).unwrap();
     assert!(report.is_whole() && report.verified > 0, "{report:?}");
-    assert_eq!((report.data, report.redundancy, report.reinstated), (0, 0, vec!["d6".to_owned()]));
+    assert_eq!((report.data, report.redundancy, report.reinstated), (0, 0, vec!["d6".parse().unwrap()]));
     fixture.assert_whole("d6 was looked at");
 }
 
@@ -109,10 +109,10 @@ fn one_run_reinstates_targets_and_uses_their_space() {
     let (on, off): (Vec<usize>, Vec<usize>) = (1..=6).partition(|&number| fixture.on(number).contains(name));
     let ([.., lost], [free]) = (&on[..], &off[..]) else { panic!("{on:?} {off:?}") };
     fixture.lose(*lost);
-    let doubtful = [lost, free].map(|number| format!("d{number}"));
+    let doubtful = [lost, free].map(|number| format!("d{number}").parse().unwrap());
     fixture.pool.give_up(&doubtful, false).unwrap();
     let report = fixture.rebuild_all("one is gone, one is to be verified");
-    let verified = vec![format!("d{free}")];
+    let verified = vec![format!("d{free}").parse().unwrap()];
     assert_eq!((&report.reinstated, &report.plan.returned), (&verified, &verified));
     assert_eq!(report.files, report.plan.files.len() as u64, "each is counted once");
     assert!(fixture.on(*free).contains(name));

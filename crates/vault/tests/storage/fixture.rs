@@ -117,7 +117,7 @@ impl PoolFixture {
     pub(crate) fn object(&self, path: &str, column: usize) -> PathBuf {
         let stub = self.pool.stub(path.as_bytes()).unwrap();
         let name = format!("{}.{column}", stub.id);
-        self.root().join(&stub.targets[column]).join("objects").join(&name[..2]).join(name)
+        self.root().join(stub.targets[column].as_str()).join("objects").join(&name[..2]).join(name)
     }
 
     /// Stubs of a path on all mirrors that have it.

@@ -167,7 +167,7 @@ fn compare(pool: &Pool, model: &Model, root: &Path) -> Result<(), String> {
         if *ids.entry(*file).or_insert(stub.id) != stub.id {
             return Err(format!("{name} is no longer a name of its file"));
         }
-        if stub.targets.iter().any(|target| !root.join(target).join("pool.toml").exists()) {
+        if stub.targets.iter().any(|target| !root.join(target.as_str()).join("pool.toml").exists()) {
             if stub.size != size as u64 {
                 return Err(format!("{name}: {} bytes, not {size}", stub.size));
             }
@@ -206,7 +206,7 @@ fn put_back(target: &Path, kept: &Path) {
 fn has_another(place: &PoolFixture, number: usize) -> bool {
     let is_other = |member: &&Member| member.mirror == Mirror::Current && member.name != format!("d{number}");
     let config = open_any(place.root()).config();
-    config.target.iter().filter(is_other).any(|member| place.root().join(&member.name).exists())
+    config.target.iter().filter(is_other).any(|member| place.root().join(member.name.as_str()).exists())
 }
 
 /// Whatever the order of changes, kills and disks that come and go, a completed change persists, an interrupted one is

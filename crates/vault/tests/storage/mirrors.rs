@@ -62,7 +62,7 @@ fn a_mirror_that_missed_changes_is_not_used() {
     assert_eq!(place.get("dir 1/file 1").unwrap(), b"changed");
     assert_eq!(place.pool.config().target[0].mirror, Mirror::Stale);
     assert!(place.target(1).join("tree/dir 0/file 0").exists(), "the old name is there, and not believed");
-    assert!(place.pool.status().warnings.contains(&Warning::StaleMirror { target: "d1".to_owned() }));
+    assert!(place.pool.status().warnings.contains(&Warning::StaleMirror { target: "d1".parse().unwrap() }));
     let healed = place.pool.heal().unwrap();
     assert!(healed.failed.is_empty() && healed.mirrors == ["d1"], "{healed:?}");
     assert_eq!(place.pool.status().warnings, []);

@@ -63,7 +63,7 @@ fn a_column_of_a_lost_target_moves_to_a_free_domain() {
     let config = place.pool.config();
     let domain = |name: &str| config.target.iter().find(|member| member.name == name).unwrap().domain.clone();
     let placements = placements.iter().map(|placement| String::from_utf8(placement.target.clone()).unwrap());
-    let all: Vec<String> = after.targets.iter().cloned().chain(placements).collect();
+    let all: Vec<String> = after.targets.iter().map(ToString::to_string).chain(placements).collect();
     assert_eq!(all.iter().map(|name| domain(name)).collect::<BTreeSet<_>>().len(), 5, "{all:?}");
     assert_ne!(after.targets[COLUMN], before.targets[COLUMN]);
     assert!(place.get("file").unwrap() == content);

@@ -66,7 +66,7 @@ fn reading_from_a_lost_target_is_a_fault_with_its_name() {
     let number: usize = stub.targets[1][1..].parse().unwrap();
     place.lose(number);
     let error = place.get("file").unwrap_err();
-    assert!(error.to_string().contains(&stub.targets[1]), "{error}");
+    assert!(error.to_string().contains(stub.targets[1].as_str()), "{error}");
     let code: Code = "3+1".parse().unwrap();
     let layout = place.pool.layout(b"file", &code, 0).unwrap();
     let run = layout.geometry.cut(stub.size).run(0, 1);
@@ -165,7 +165,7 @@ fn domains_are_respected_and_load_is_spread() {
             let code: Code = format!("3+{m}").parse().unwrap();
             let layout = place.pool.layout(&path, &code, BLOCK).unwrap();
             let placements = place.pool.parity_placements(&path, &code, &layout).unwrap();
-            let names = written.stub.targets.iter().cloned();
+            let names = written.stub.targets.iter().map(ToString::to_string);
             let all: Vec<String> = names
                 .chain(
                     placements.iter().map(|placement| String::from_utf8(placement.target.clone()).unwrap()),
@@ -179,7 +179,7 @@ fn domains_are_respected_and_load_is_spread() {
                 "{placements:?}"
             );
         }
-        written.stub.targets.iter().for_each(|name| *load.entry(name.clone()).or_default() += 1);
+        written.stub.targets.iter().for_each(|name| *load.entry(name.to_string()).or_default() += 1);
     }
     assert_eq!(load.len(), 10, "{load:?}");
     let warned = Warning::FewDomains { domains: 6, required: 3 + 4, missing: 1 };

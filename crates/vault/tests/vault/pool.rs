@@ -130,7 +130,7 @@ impl PoolFixture {
     fn data(&self, name: &str) -> Vec<String> {
         let stub = self.pool.stub(name.as_bytes()).unwrap();
         let has_bytes = |column: &usize| stub.object_bytes(*column, stub.size) > 0;
-        (0..stub.targets.len()).filter(has_bytes).map(|column| stub.targets[column].clone()).collect()
+        (0..stub.targets.len()).filter(has_bytes).map(|column| stub.targets[column].to_string()).collect()
     }
 
     fn assert_whole(&self, told: &str) {
@@ -183,7 +183,7 @@ impl PoolFixture {
     fn object(&self, name: &str, column: usize) -> PathBuf {
         let stub = self.pool.stub(name.as_bytes()).unwrap();
         let object = format!("{}.{column}", stub.id);
-        self.dir.path().join(&stub.targets[column]).join("objects").join(&object[..2]).join(object)
+        self.dir.path().join(stub.targets[column].as_str()).join("objects").join(&object[..2]).join(object)
     }
 
     /// Files that cannot be restored without these targets, computed from their placement.

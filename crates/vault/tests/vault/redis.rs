@@ -269,7 +269,7 @@ fn files_of_pools_are_examined_and_repaired_without_the_server() {
     server.kill();
     let stub = pool.stub(b"file").unwrap();
     let object = format!("{}.0", stub.id);
-    let target = dir.path().join(&stub.targets[0]);
+    let target = dir.path().join(stub.targets[0].as_str());
     super::fixture::flip(&target.join("objects").join(&object[..2]).join(object), 5000);
     let (vault, begun, missing) = Vault::of_pool_to_examine(&pool, Clock::System).unwrap();
     assert!(!begun && missing.unwrap().to_string().contains("is away"));

@@ -14,6 +14,7 @@ use gabion_platform::display_path::DisplayPath;
 use gabion_vault::coder::Coders;
 use gabion_vault::pool_rebuild::layouts::{FileLayout, each_layout};
 use gabion_vault::pool_rebuild::survey::TargetStates;
+use gabion_vault::storage::pool::config::TargetName;
 use gabion_vault::storage::pool::{Options, Pool};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -150,7 +151,7 @@ fn look(pool: &Pool, unit: Unit) -> anyhow::Result<Found> {
     };
     names.sort_unstable();
     names.dedup();
-    let index = |target: &String| {
+    let index = |target: &TargetName| {
         let name = match unit {
             Unit::Target => target.as_str(),
             Unit::Domain => domain.get(target.as_str()).copied().unwrap_or(target),
@@ -177,7 +178,7 @@ fn look(pool: &Pool, unit: Unit) -> anyhow::Result<Found> {
             return;
         };
         found.degraded += u64::from(layout.data_gone + layout.redundancy_gone > 0);
-        let targets: Vec<&String> = layout.data.iter().chain(&layout.redundancy).collect();
+        let targets: Vec<&TargetName> = layout.data.iter().chain(&layout.redundancy).collect();
         let domains: BTreeSet<&str> =
             targets.iter().map(|target| domain.get(target.as_str()).copied().unwrap_or(target)).collect();
         found.crowded += u64::from(domains.len() < targets.len());

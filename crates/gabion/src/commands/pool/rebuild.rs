@@ -14,6 +14,7 @@ use gabion_vault::pool_rebuild::{
     Plan, PlannedFile, RebuildOptions, RebuildReport, check_mass_failure, plan, rebuild,
 };
 use gabion_vault::storage::pool::Pool;
+use gabion_vault::storage::pool::config::TargetName;
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Stopwatch};
 
@@ -236,7 +237,7 @@ impl RebuildRun<'_> {
             ));
         }
         if !report.unverified.is_empty() {
-            let targets: Vec<&str> = report.unverified.iter().map(String::as_str).collect();
+            let targets: Vec<&str> = report.unverified.iter().map(TargetName::as_str).collect();
             self.output.print_line(format!(
                 "INCOMPLETE: {} came back, and columns that were reconstructed in its place are damaged. Repair them, and \
                 run this command again",

@@ -190,7 +190,7 @@ fn row(target: &TargetStatus) -> Vec<String> {
     };
     let objects = target.objects.map_or_else(|| "-".to_owned(), |objects| objects.to_string());
     let path = DisplayPath::path(&target.path).to_string();
-    let (name, domain) = (target.name.clone(), target.domain.clone());
+    let (name, domain) = (target.name.to_string(), target.domain.clone());
     let (used, free) = (known(target.used), known(target.free));
     vec![name, domain, state.to_owned(), mirror.to_owned(), used, free, objects, path]
 }

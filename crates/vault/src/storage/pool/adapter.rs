@@ -1,6 +1,6 @@
 //! Storage adapter of a pool.
 
-use super::config::VERSION;
+use super::config::{TargetName, VERSION};
 use super::content::PoolContent;
 use super::error::PoolError;
 use super::extent;
@@ -157,7 +157,7 @@ impl Storage for Pool {
             return Err(LayoutError::Columns { code: code.k(), storage: stub.targets.len() });
         }
         let geometry = Geometry::new(code.k() as u64, stub.block, 1, Tail::Striped, code.granule() as u64)?;
-        let targets = stub.targets.into_iter().map(String::into_bytes).collect();
+        let targets = stub.targets.into_iter().map(TargetName::into_bytes).collect();
         Ok(Layout { geometry, targets })
     }
 

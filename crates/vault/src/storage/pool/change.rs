@@ -11,7 +11,7 @@
 //!    that takes the locks, to change or to read, completes the last change.
 
 use super::Shared;
-use super::config::{Config, Mirror, VERSION};
+use super::config::{Config, Mirror, TargetName, VERSION};
 use super::disk::open_to_lock;
 use super::error::PoolError;
 use super::namespace::{
@@ -35,7 +35,7 @@ pub(crate) const LOCK: &[u8] = b"lock";
 #[derive(Debug)]
 pub struct MirrorFault {
     /// The target.
-    pub target: String,
+    pub target: TargetName,
     /// The error.
     pub source: io::Error,
 }
@@ -301,7 +301,7 @@ impl Change<'_> {
         &mut self,
         path: &[u8],
         known: &Stub,
-        targets: Vec<String>,
+        targets: Vec<TargetName>,
     ) -> Result<Stub, PoolError> {
         let now = look_up_file(&self.copies, path)?;
         if (now.id, now.revision) != (known.id, known.revision) {

@@ -5,8 +5,12 @@ use crate::redundancy::STAGING;
 use crate::tree::{Tree, join};
 use crate::world::unique_id;
 use serde::{Deserialize, Serialize};
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::io::{self, Read, Write};
+use std::ops::Deref;
+use std::str::FromStr;
 
 /// Name of the file on every target.
 pub const CONFIG: &[u8] = b"pool.toml";
@@ -56,7 +60,7 @@ pub struct Config {
 #[serde(deny_unknown_fields)]
 pub struct Member {
     /// Name; never reused for another target.
-    pub name: String,
+    pub name: TargetName,
     /// Identity, 32 hexadecimal digits.
     pub uuid: String,
     /// Path at the time of writing.
@@ -151,6 +155,88 @@ pub(crate) fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain)
 }
 
+/// Name of a target: valid, and neither that of a pool nor of a failure domain.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub struct TargetName(String);
+
+impl TargetName {
+    /// Its characters.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Of bytes as in layouts and headers; none if they are no valid name.
+    pub(crate) fn from_bytes(name: &[u8]) -> Option<TargetName> {
+        std::str::from_utf8(name).ok()?.parse().ok()
+    }
+
+    /// Its bytes, as in layouts and headers.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.0.into_bytes()
+    }
+}
+
+impl TryFrom<String> for TargetName {
+    type Error = ConfigError;
+
+    fn try_from(name: String) -> Result<TargetName, ConfigError> {
+        if is_name(&name) { Ok(TargetName(name)) } else { Err(ConfigError::Name(name)) }
+    }
+}
+
+impl FromStr for TargetName {
+    type Err = ConfigError;
+
+    fn from_str(name: &str) -> Result<TargetName, ConfigError> {
+        name.to_owned().try_into()
+    }
+}
+
+impl From<TargetName> for String {
+    fn from(name: TargetName) -> String {
+        name.0
+    }
+}
+
+impl Deref for TargetName {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for TargetName {
+    fn borrow(&self) -> &str {
+        self
+    }
+}
+
+impl PartialEq<str> for TargetName {
+    fn eq(&self, other: &str) -> bool {
+        self.0 == other
+    }
+}
+
+impl PartialEq<String> for TargetName {
+    fn eq(&self, other: &String) -> bool {
+        self.0 == *other
+    }
+}
+
+impl PartialEq<&str> for TargetName {
+    fn eq(&self, other: &&str) -> bool {
+        self.0 == *other
+    }
+}
+
+impl fmt::Display for TargetName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 impl Config {
     /// Checks everything that does not depend on disks.
     ///
@@ -177,14 +263,14 @@ impl Config {
                 return Err(ConfigError::Name(identity.clone()));
             }
         }
-        let names = self.target.iter().flat_map(|member| [&member.name, &member.domain]);
+        let names = self.target.iter().map(|member| &member.domain);
         for name in names.chain([&self.name]) {
             if !is_name(name) {
                 return Err(ConfigError::Name(name.clone()));
             }
         }
-        unique("target", self.target.iter().map(|member| &member.name))?;
-        unique("identity", self.target.iter().map(|member| &member.uuid))
+        unique("target", self.target.iter().map(|member| member.name.as_str()))?;
+        unique("identity", self.target.iter().map(|member| member.uuid.as_str()))
     }
 
     /// The member with this identity.
@@ -267,12 +353,34 @@ impl Config {
     }
 }
 
-fn unique<'a>(field: &'static str, values: impl Iterator<Item = &'a String>) -> Result<(), ConfigError> {
+fn unique<'a>(field: &'static str, values: impl Iterator<Item = &'a str>) -> Result<(), ConfigError> {
     let mut seen = BTreeSet::new();
     for value in values {
         if !seen.insert(value) {
-            return Err(ConfigError::Twice { field, value: value.clone() });
+            return Err(ConfigError::Twice { field, value: value.to_owned() });
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ConfigError, TargetName};
+    use serde::Deserialize;
+
+    #[derive(Debug, Deserialize)]
+    struct Named {
+        name: TargetName,
+    }
+
+    #[test]
+    fn names_of_targets_are_checked_when_they_are_read() {
+        let read = |name: &str| toml::from_str::<Named>(&format!("name = {name:?}"));
+        assert_eq!(read("disk-1").unwrap().name, "disk-1");
+        for bad in ["", ".hidden", "a/b", "a b"] {
+            let refused = ConfigError::Name(bad.to_owned());
+            assert_eq!(read(bad).unwrap_err().message(), refused.to_string());
+            assert_eq!(bad.parse::<TargetName>(), Err(refused));
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Reading the content of a pool file, block by block, from the reachable targets.
 
+use super::config::TargetName;
 use super::disk::{Disk, Unavailable};
 use super::error::PoolError;
 use super::extent::with_current_size;
@@ -43,8 +44,8 @@ impl PoolContent {
         }
         let view = shared.cached_view();
         let stub = with_current_size(&view, stub);
-        let disk = |target: &String| view.disk(target.as_bytes()).map(|(_, disk)| disk.clone());
-        let column = |target: &String| ColumnObject { disk: disk(target), object: Mutex::default() };
+        let disk = |target: &TargetName| view.disk(target.as_bytes()).map(|(_, disk)| disk.clone());
+        let column = |target: &TargetName| ColumnObject { disk: disk(target), object: Mutex::default() };
         let columns = stub.targets.iter().map(column).collect();
         Ok(PoolContent { shared: shared.clone(), path: path.to_vec(), stub, columns })
     }

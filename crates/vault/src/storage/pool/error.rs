@@ -1,6 +1,6 @@
 //! Errors of a pool.
 
-use super::config::ConfigError;
+use super::config::{ConfigError, TargetName};
 use crate::display_path::DisplayPath;
 use crate::retry::{Failure, Retry, Retryable};
 use std::io;
@@ -67,7 +67,7 @@ pub enum PoolError {
         /// Usable domains.
         have: usize,
         /// Unreachable targets.
-        offline: Vec<String>,
+        offline: Vec<TargetName>,
     },
     /// Too few targets are reachable to change anything: those left may have missed changes.
     #[error("{online} targets are reachable and {need} are needed to change anything{}", unusable(.offline))]
@@ -77,19 +77,19 @@ pub enum PoolError {
         /// Required number.
         need: usize,
         /// Unreachable targets.
-        offline: Vec<String>,
+        offline: Vec<TargetName>,
     },
     /// No mirror with the current namespace is reachable.
     #[error("no target with the current namespace is reachable; it is on {}", .mirrors.join(", "))]
     Mirrors {
         /// The mirrors.
-        mirrors: Vec<String>,
+        mirrors: Vec<TargetName>,
     },
     /// Another process has mounted the pool.
     #[error("the pool is mounted already: the process that has it holds `live` on target {target}")]
     Mounted {
         /// A target that it has locked.
-        target: String,
+        target: TargetName,
     },
     /// An error at a path of the pool.
     #[error("{}: {source}", DisplayPath::bytes(.path))]
@@ -103,7 +103,7 @@ pub enum PoolError {
     #[error("target {target}: {doing}: {source}")]
     Target {
         /// Its name.
-        target: String,
+        target: TargetName,
         /// The operation.
         doing: &'static str,
         /// The error of the operating system.
@@ -117,7 +117,7 @@ pub enum PoolError {
         /// The column.
         column: usize,
         /// The target of the column.
-        target: String,
+        target: TargetName,
         /// The reason.
         why: Failure,
     },
@@ -131,7 +131,7 @@ pub enum PoolError {
     #[error("target {target} left service while data was being written to it; try again")]
     Left {
         /// The target.
-        target: String,
+        target: TargetName,
     },
     /// An error of the caller's input or output rather than of a disk.
     #[error("{doing}: {source}")]
@@ -143,7 +143,7 @@ pub enum PoolError {
     },
 }
 
-fn unusable(offline: &[String]) -> String {
+fn unusable(offline: &[TargetName]) -> String {
     if offline.is_empty() { String::new() } else { format!("; offline: {}", offline.join(", ")) }
 }
 
@@ -152,8 +152,11 @@ impl PoolError {
         PoolError::Path { path: path.to_vec(), source: source.into() }
     }
 
-    pub(crate) fn target(target: &str, doing: &'static str) -> impl FnOnce(io::Error) -> PoolError {
-        let target = target.to_owned();
+    pub(crate) fn target(
+        target: &TargetName,
+        doing: &'static str,
+    ) -> impl FnOnce(io::Error) -> PoolError + use<> {
+        let target = target.clone();
         move |source| PoolError::Target { target, doing, source }
     }
 

@@ -3,6 +3,7 @@
 //! While a stub says `writing`, its size is a lower bound: appended bytes are in the objects. A writer holds locks on
 //! the objects, which the operating system releases when the writer dies.
 
+use super::config::TargetName;
 use super::namespace::NamespaceEntry;
 use super::objects::object_path;
 use super::stub::Stub;
@@ -41,7 +42,7 @@ fn bytes_in_objects(view: &View, stub: &Stub) -> u64 {
 
 /// The unreachable target that hides the size of a file: the file is or was being written in place, and an object on
 /// this target may hold appended bytes. None if the size is known.
-pub(crate) fn target_hiding_size<'a>(view: &View, stub: &'a Stub) -> Option<&'a str> {
+pub(crate) fn target_hiding_size<'a>(view: &View, stub: &'a Stub) -> Option<&'a TargetName> {
     if !stub.writing {
         return None;
     }
@@ -49,14 +50,14 @@ pub(crate) fn target_hiding_size<'a>(view: &View, stub: &'a Stub) -> Option<&'a 
     for column in 0..stub.targets.len() {
         match first_missing(view, stub, column) {
             Some(missing) => end = end.min(missing),
-            None => silent = Some(stub.targets[column].as_str()),
+            None => silent = Some(&stub.targets[column]),
         }
     }
     silent.filter(|_| end > stub.size)
 }
 
 /// Error for a file of unknown size.
-pub(crate) fn size_unknown(target: &str) -> io::Error {
+pub(crate) fn size_unknown(target: &TargetName) -> io::Error {
     let why = format!("its size is unknown: it was being written, and target {target} is unreachable");
     io::Error::new(io::ErrorKind::ResourceBusy, why)
 }

@@ -2,7 +2,7 @@
 
 use super::Pool;
 use super::change::Change;
-use super::config::{MemberState, Mirror};
+use super::config::{MemberState, Mirror, TargetName};
 use super::disk::Disk;
 use super::error::PoolError;
 use super::folder::{self, DirectoryExtra};
@@ -25,7 +25,7 @@ pub struct HealReport {
     /// Names removed from mirrors that had missed their removal.
     pub removed: u64,
     /// Targets that became current mirrors.
-    pub mirrors: Vec<String>,
+    pub mirrors: Vec<TargetName>,
     /// Errors, by path.
     pub failed: Vec<PoolError>,
 }

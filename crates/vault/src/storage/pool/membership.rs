@@ -1,7 +1,7 @@
 //! Membership: creating pools, adding, retiring and giving up targets.
 
 use super::change::LOCK;
-use super::config::{Config, ConfigError, Member, MemberState, Mirror, VERSION, new_identity};
+use super::config::{Config, ConfigError, Member, MemberState, Mirror, TargetName, VERSION, new_identity};
 use super::disk::{Unavailable, describe, read_target_config};
 use super::error::PoolError;
 use super::namespace::TREE;
@@ -89,7 +89,7 @@ impl Pool {
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub fn add(&self, target: &NewTarget) -> Result<String, PoolError> {
+    pub fn add(&self, target: &NewTarget) -> Result<TargetName, PoolError> {
         let change = self.shared.change()?;
         let mut config = change.view.config.clone();
         let uuid =
@@ -121,12 +121,8 @@ impl Pool {
     pub fn retire(&self, target: &str) -> Result<(), PoolError> {
         let change = self.shared.change()?;
         let mut config = change.view.config.clone();
-        let known = config.target.iter().map(|member| member.name.clone()).collect::<Vec<_>>().join(", ");
-        let pool = config.name.clone();
-        match config.target.iter_mut().find(|member| member.name == target) {
-            Some(member) => member.state = MemberState::Retired,
-            None => return Err(PoolError::NoTarget { pool, target: target.to_owned(), known }),
-        }
+        let index = config.index_of(target)?;
+        config.target[index].state = MemberState::Retired;
         let left: BTreeSet<&String> = in_service(&config).map(|member| &member.domain).collect();
         if left.len() < config.stripe {
             let (need, have, offline) = (config.stripe, left.len(), Vec::new());
@@ -137,13 +133,22 @@ impl Pool {
 }
 
 impl Pool {
+    /// The target of a name that a user gave.
+    ///
+    /// # Errors
+    /// [`PoolError::NoTarget`].
+    pub fn target(&self, name: &str) -> Result<TargetName, PoolError> {
+        let config = self.config();
+        config.index_of(name).map(|index| config.target[index].name.clone())
+    }
+
     /// Gives targets up: their content counts as lost, even if they return, until [`reinstate`](Pool::reinstate). They
     /// receive nothing new. If more targets are gone than the pool has redundancy, those left may have missed a change;
     /// then the user must confirm (`agreed`).
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub fn give_up(&self, targets: &[String], agreed: bool) -> Result<(), PoolError> {
+    pub fn give_up(&self, targets: &[TargetName], agreed: bool) -> Result<(), PoolError> {
         let change = if agreed { self.shared.lock_namespace()? } else { self.shared.change()? };
         self.set_member_state(change.view.config.clone(), targets, MemberState::Away)
     }
@@ -152,7 +157,7 @@ impl Pool {
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub fn reinstate(&self, targets: &[String]) -> Result<(), PoolError> {
+    pub fn reinstate(&self, targets: &[TargetName]) -> Result<(), PoolError> {
         let change = self.shared.change()?;
         self.set_member_state(change.view.config.clone(), targets, MemberState::Online)
     }
@@ -160,17 +165,13 @@ impl Pool {
     fn set_member_state(
         &self,
         mut config: Config,
-        targets: &[String],
+        targets: &[TargetName],
         state: MemberState,
     ) -> Result<(), PoolError> {
         let mut changed = false;
         for target in targets {
-            let known = || config.target.iter().map(|member| member.name.clone()).collect::<Vec<_>>();
-            let (pool, list) = (config.name.clone(), known().join(", "));
-            let member = config.target.iter_mut().find(|member| member.name == *target);
-            let Some(member) = member else {
-                return Err(PoolError::NoTarget { pool, target: target.clone(), known: list });
-            };
+            let index = config.index_of(target)?;
+            let member = &mut config.target[index];
             // A retired target stays retired: it does not return to service by itself.
             if member.state != state && member.state != MemberState::Retired {
                 member.state = state;
@@ -178,6 +179,16 @@ impl Pool {
             }
         }
         if changed { self.shared.save(config).map(|_| ()) } else { Ok(()) }
+    }
+}
+
+impl Config {
+    /// Position of the target of a name that a user gave.
+    fn index_of(&self, name: &str) -> Result<usize, PoolError> {
+        self.target.iter().position(|member| member.name == *name).ok_or_else(|| {
+            let known: Vec<&str> = self.target.iter().map(|member| member.name.as_str()).collect();
+            PoolError::NoTarget { pool: self.name.clone(), target: name.to_owned(), known: known.join(", ") }
+        })
     }
 }
 
@@ -214,7 +225,8 @@ fn new_member(config: &Config, target: &NewTarget, uuid: String) -> Result<Membe
     let is_free = |name: &String| config.target.iter().all(|member| member.name != *name);
     let numbered = (2..).map(|number| format!("{base}-{number}"));
     let name = std::iter::once(base.clone()).chain(numbered).find(is_free).unwrap_or(base);
-    let domain = target.domain.clone().unwrap_or_else(|| name.clone());
+    let name = TargetName::try_from(name)?;
+    let domain = target.domain.clone().unwrap_or_else(|| name.to_string());
     if !super::config::is_name(&domain) {
         return Err(ConfigError::Name(domain).into());
     }

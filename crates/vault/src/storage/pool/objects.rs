@@ -1,5 +1,6 @@
 //! Objects: the columns of files on targets.
 
+use super::config::TargetName;
 use super::error::PoolError;
 use super::stub::Stub;
 use super::view::View;
@@ -140,7 +141,7 @@ pub(crate) fn remove_all(view: &View, stub: &Stub) {
 }
 
 /// Syncs files and their directories, all targets in parallel.
-pub(crate) fn sync_all(files: &[(&str, &Tree, &Lockable, Vec<u8>)]) -> Result<(), PoolError> {
+pub(crate) fn sync_all(files: &[(&TargetName, &Tree, &Lockable, Vec<u8>)]) -> Result<(), PoolError> {
     std::thread::scope(|scope| {
         let running: Vec<_> = files
             .iter()

@@ -7,6 +7,7 @@
 //! target, which is atomic.
 
 use super::Pool;
+use super::config::TargetName;
 use super::error::PoolError;
 use super::namespace::{NamespaceEntry, look_up};
 use super::objects::parity_path;
@@ -190,8 +191,11 @@ impl Pool {
 }
 
 fn failed(repository: &Repository, source: io::Error) -> PoolError {
-    let target = String::from_utf8_lossy(&repository.target);
-    PoolError::target(&target, "moving redundancy to its place")(source)
+    let doing = "moving redundancy to its place";
+    match TargetName::from_bytes(&repository.target) {
+        Some(target) => PoolError::Target { target, doing, source },
+        None => PoolError::Caller { doing, source },
+    }
 }
 
 fn is_file(tree: &Tree, path: &[u8]) -> bool {

@@ -4,7 +4,7 @@
 //! disks fill evenly without any state: the rank of a target is a hash of the item and the target ([rendezvous
 //! hashing](https://en.wikipedia.org/wiki/Rendezvous_hashing)).
 
-use super::config::MemberState;
+use super::config::{MemberState, TargetName};
 use super::error::PoolError;
 use super::objects::parity_path;
 use super::view::View;
@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 /// A target that can receive new data.
 #[derive(Debug, Clone)]
 pub(crate) struct Candidate {
-    pub(crate) name: String,
+    pub(crate) name: TargetName,
     pub(crate) domain: String,
     pub(crate) tree: Tree,
     pub(crate) free: u64,
@@ -80,7 +80,7 @@ pub(crate) fn replacement_targets(
     seed: &[u8],
     needs: &[u64],
     taken: &BTreeSet<String>,
-    full: &BTreeSet<String>,
+    full: &BTreeSet<TargetName>,
 ) -> Vec<Option<Candidate>> {
     let mut taken = taken.clone();
     let target = |(number, &need): (usize, &u64)| {

@@ -1,6 +1,7 @@
 //! Writing a file as a whole: objects first, durably, then the stub. A crash leaves the old or the new file.
 
 use super::change::MirrorFault;
+use super::config::TargetName;
 use super::error::PoolError;
 use super::namespace::{NamespaceEntry, TREE, look_up, mirror_path};
 use super::objects::{create_locked, object_path, sync_all, write_sparse};
@@ -76,7 +77,7 @@ impl Pool {
 pub(crate) fn new_stub(
     metadata: &Metadata,
     mtime: Nanos,
-    targets: Vec<String>,
+    targets: Vec<TargetName>,
     block: u64,
 ) -> Result<Stub, PoolError> {
     let id = unique_id().map_err(|source| PoolError::Caller { doing: "generating an identity", source })?;
@@ -143,7 +144,7 @@ impl<'a> PendingObjects<'a> {
             let Some(file) = file else { continue };
             file.set_len(self.stub.object_bytes(column, self.stub.size))
                 .map_err(PoolError::target(&target.name, "setting the length of an object"))?;
-            open.push((target.name.as_str(), &target.tree, file, object_path(self.stub.id, column)));
+            open.push((&target.name, &target.tree, file, object_path(self.stub.id, column)));
         }
         sync_all(&open)
     }

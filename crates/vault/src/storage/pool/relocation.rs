@@ -3,6 +3,7 @@
 //! A crash leaves the old stub and at most unreferenced objects, or the new stub and its objects. The version of the
 //! file stays the same, so its redundancy stays valid.
 
+use super::config::TargetName;
 use super::error::PoolError;
 use super::extent::{is_being_written, size_unknown, target_hiding_size};
 use super::namespace::{TREE, look_up_file, mirror_path};
@@ -24,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Placement of a column: a target that can receive it.
 #[derive(Debug, Clone)]
 pub(crate) struct ColumnPlacement {
-    pub(crate) target: String,
+    pub(crate) target: TargetName,
     pub(crate) tree: Tree,
 }
 
@@ -56,8 +57,8 @@ impl Pool {
         &self,
         lot: &[u8],
         needs: &[u64],
-        stay: &BTreeSet<String>,
-        full: &BTreeSet<String>,
+        stay: &BTreeSet<TargetName>,
+        full: &BTreeSet<TargetName>,
     ) -> Vec<Option<ColumnPlacement>> {
         let view = self.shared.view();
         let taken = stay.iter().map(|name| view.domain(name).to_owned()).collect();
@@ -109,9 +110,14 @@ impl Pool {
     }
 
     /// Columns of a file that a target has an object of, although the stub does not refer to it.
-    pub(crate) fn stale_columns(&self, tree: &Tree, target: &str, stub: &Stub) -> io::Result<Vec<usize>> {
+    pub(crate) fn stale_columns(
+        &self,
+        tree: &Tree,
+        target: &TargetName,
+        stub: &Stub,
+    ) -> io::Result<Vec<usize>> {
         let mut found = Vec::new();
-        for column in (0..stub.targets.len()).filter(|&column| stub.targets[column] != target) {
+        for column in (0..stub.targets.len()).filter(|&column| stub.targets[column] != *target) {
             if tree.find(&object_path(stub.id, column))?.is_some() {
                 found.push(column);
             }
@@ -126,7 +132,7 @@ impl Pool {
     pub(crate) fn remove_stale_objects(
         &self,
         path: &[u8],
-        target: &str,
+        target: &TargetName,
         stub: &Stub,
     ) -> Result<u64, PoolError> {
         // The lock keeps columns from moving meanwhile.
@@ -141,7 +147,7 @@ impl Pool {
         let failed =
             |error| PoolError::target(target, "removing an object that was reconstructed elsewhere")(error);
         let mut removed = 0;
-        for column in (0..now.targets.len()).filter(|&column| now.targets[column] != target) {
+        for column in (0..now.targets.len()).filter(|&column| now.targets[column] != *target) {
             let object = object_path(now.id, column);
             if online.tree.find(&object).map_err(failed)?.is_some() {
                 removed += u64::from(online.tree.remove_if_writable(&object).map_err(failed)?);
@@ -151,7 +157,7 @@ impl Pool {
     }
 
     /// All targets: name, state, and the tree if reachable.
-    pub(crate) fn target_states(&self) -> Vec<(String, TargetState, Option<Tree>)> {
+    pub(crate) fn target_states(&self) -> Vec<(TargetName, TargetState, Option<Tree>)> {
         let view = self.shared.view();
         let place = |(member, disk): (&super::config::Member, &Arc<super::disk::Disk>)| {
             let tree = disk.online().ok().map(|online| online.tree);
@@ -182,7 +188,7 @@ impl Relocation {
     ///
     /// # Errors
     /// See [`PoolError`]; the file is unchanged then, though some of its redundancy may exist twice.
-    pub(crate) fn finish(mut self, drafts: Vec<(String, Draft)>) -> Result<Stub, PoolError> {
+    pub(crate) fn finish(mut self, drafts: Vec<(TargetName, Draft)>) -> Result<Stub, PoolError> {
         let mut targets = self.stub.targets.clone();
         for (target, draft) in &drafts {
             draft.sync().map_err(PoolError::target(target, "making redundancy durable"))?;

@@ -4,6 +4,7 @@
 //! when it is complete, so an interrupted repair never leaves zeros in place of content.
 
 use super::Shared;
+use super::config::TargetName;
 use super::error::PoolError;
 use super::namespace::{NamespaceEntry, TREE, look_up, look_up_file, mirror_path};
 use super::objects::{
@@ -40,7 +41,7 @@ pub(crate) struct PoolRepair {
 /// An object that repair writes to.
 #[derive(Debug)]
 struct RepairColumn {
-    target: String,
+    target: TargetName,
     tree: Tree,
     file: Lockable,
     /// Temporary name and written ranges of a new object.

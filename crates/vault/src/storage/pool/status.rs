@@ -1,6 +1,6 @@
 //! Status of a pool and its targets.
 
-use super::config::{Member, Mirror};
+use super::config::{Member, Mirror, TargetName};
 use super::disk::{Disk, Unavailable};
 use super::objects::{OBJECTS, parse_name};
 use super::view::View;
@@ -45,7 +45,7 @@ pub struct Mirrors {
     /// Number of mirrors that there should be.
     pub required: usize,
     /// Reachable targets with an outdated copy.
-    pub outdated: Vec<String>,
+    pub outdated: Vec<TargetName>,
 }
 
 impl Mirrors {
@@ -59,7 +59,7 @@ impl Mirrors {
 #[derive(Debug, Clone, Serialize)]
 pub struct TargetStatus {
     /// Name.
-    pub name: String,
+    pub name: TargetName,
     /// Path.
     pub path: PathBuf,
     /// Failure domain.
@@ -87,21 +87,21 @@ pub enum Warning {
     /// A target is unreachable.
     Offline {
         /// Target.
-        target: String,
+        target: TargetName,
         /// Reason.
         reason: String,
     },
     /// A target is read-only.
     Unwritable {
         /// Target.
-        target: String,
+        target: TargetName,
         /// Reason.
         reason: String,
     },
     /// A target is reachable again after it was given up.
     Returned {
         /// Target.
-        target: String,
+        target: TargetName,
     },
     /// Redundancy cannot be placed completely.
     FewDomains {
@@ -122,7 +122,7 @@ pub enum Warning {
     /// A mirror missed changes of the namespace.
     StaleMirror {
         /// Target.
-        target: String,
+        target: TargetName,
     },
     /// Too few targets have the namespace.
     FewMirrors {

@@ -1,5 +1,6 @@
 //! Stubs: the entries of the namespace that stand for files, and the mapping of file ranges to objects.
 
+use super::config::TargetName;
 use crate::format::header::hex_digits;
 use crate::format::{FileId, Metadata};
 use crate::geometry::{BLOCK_UNIT, MAX_BLOCK, MAX_SIZE};
@@ -42,7 +43,7 @@ pub struct Stub {
     /// Owner, permissions, attributes.
     pub metadata: Metadata,
     /// Target names, by column.
-    pub targets: Vec<String>,
+    pub targets: Vec<TargetName>,
     /// Destination of a symbolic link, which has no targets and no content.
     pub link: Option<Vec<u8>>,
     /// Kind of a pipe, socket or device, which has no targets and no content.
@@ -299,11 +300,7 @@ impl<'a> Fields<'a> {
         }
         let mut targets = Vec::new();
         for _ in 0..stripe {
-            let name = self.text("target")?;
-            if !super::config::is_name(name) {
-                return Err(StubError::Field("target"));
-            }
-            targets.push(name.to_owned());
+            targets.push(self.text("target")?.parse().map_err(|_| StubError::Field("target"))?);
         }
         let link = match stripe {
             0usize if special.is_none() => Some(unhex(self.text("link")?).ok_or(StubError::Field("link"))?),

@@ -1,7 +1,7 @@
 //! Sweep: removal of unreferenced objects and redundancy, left by crashes or by targets that were offline.
 
 use super::Pool;
-use super::config::MemberState;
+use super::config::{MemberState, TargetName};
 use super::error::PoolError;
 use super::hard_links::shared_files;
 use super::namespace::{NamespaceEntry, look_up, look_up_shared, names};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Orphan {
     /// Its target.
-    pub target: String,
+    pub target: TargetName,
     /// Its path on the target.
     pub path: Vec<u8>,
     /// Bytes it occupies.
@@ -161,7 +161,7 @@ struct Piece {
 
 /// Files found on targets. Those that are referenced are taken out.
 struct Unreferenced {
-    targets: Vec<(String, Tree)>,
+    targets: Vec<(TargetName, Tree)>,
     files: HashMap<FileId, Vec<Piece>>,
     /// Temporary files.
     staging: Vec<(usize, Vec<u8>)>,
@@ -183,7 +183,7 @@ impl Unreferenced {
     ) -> Result<(), PoolError> {
         // Content that was reconstructed while a target was offline is removed from it after verification, not here.
         let away = view.config.target.iter().filter(|member| member.state == MemberState::Away);
-        let away: HashSet<&str> = away.map(|member| member.name.as_str()).collect();
+        let away: HashSet<&TargetName> = away.map(|member| &member.name).collect();
         let mut ahead = vec![Vec::new()];
         while let Some(directory) = ahead.pop() {
             for (name, _) in names(copies, &directory)?.iter() {
@@ -203,10 +203,10 @@ impl Unreferenced {
         Ok(())
     }
 
-    fn drop_file(&mut self, stub: &Stub, away: &HashSet<&str>) {
+    fn drop_file(&mut self, stub: &Stub, away: &HashSet<&TargetName>) {
         let Some(pieces) = self.files.get_mut(&stub.id) else { return };
         pieces.retain(|piece| {
-            let target = self.targets[piece.target].0.as_str();
+            let target = &self.targets[piece.target].0;
             // Redundancy of earlier versions is replaced by `protect`, not here.
             let Some(column) = piece.column else { return false };
             stub.targets.get(column).is_none_or(|used| used != target) && !away.contains(target)

@@ -1,6 +1,6 @@
 //! View of a pool at one epoch: its targets and their states.
 
-use super::config::{Config, Member, MemberState, Mirror};
+use super::config::{Config, Member, MemberState, Mirror, TargetName};
 use super::disk::{Disk, OnlineTarget};
 use super::error::PoolError;
 use crate::storage::TargetState;
@@ -18,7 +18,7 @@ pub(crate) struct View {
 #[derive(Debug, Clone)]
 pub(crate) struct MirrorCopy {
     pub(crate) index: usize,
-    pub(crate) name: String,
+    pub(crate) name: TargetName,
     pub(crate) tree: Tree,
     /// The epoch that it has recorded.
     pub(crate) epoch: u64,
@@ -50,8 +50,8 @@ impl View {
 
     /// Refuses targets that were retired or given up after they were chosen: nothing new may appear on a target that
     /// was reported empty.
-    pub(crate) fn require_in_service(&self, targets: &[String]) -> Result<(), PoolError> {
-        let serves = |name: &String| {
+    pub(crate) fn require_in_service(&self, targets: &[TargetName]) -> Result<(), PoolError> {
+        let serves = |name: &TargetName| {
             self.disk(name.as_bytes()).is_some_and(|(member, _)| member.state == MemberState::Online)
         };
         match targets.iter().find(|name| !serves(name)) {
@@ -61,7 +61,7 @@ impl View {
     }
 
     /// Names of unreachable targets.
-    pub(crate) fn offline(&self) -> Vec<String> {
+    pub(crate) fn offline(&self) -> Vec<TargetName> {
         let silent = self.members().filter(|(_, disk)| disk.online().is_err());
         silent.map(|(member, _)| member.name.clone()).collect()
     }

@@ -15,7 +15,7 @@ fn stub() -> Stub {
         mtime: -5,
         changed: i64::MAX,
         metadata: Metadata { mode: 0o4755, uid: 1, gid: 2, attributes, attributes_left_out: true },
-        targets: vec!["d1".to_owned(), "d2".to_owned(), "d3".to_owned()],
+        targets: ["d1", "d2", "d3"].map(|name| name.parse().unwrap()).to_vec(),
         link: None,
         special: None,
         accessed: None,
