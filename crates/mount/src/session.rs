@@ -16,6 +16,9 @@ const READ_AHEAD_KIB: u32 = 16384;
 /// Pause between attempts to unmount a busy mount.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Minimum time for the session to end once the file system is unmounted.
+const ENDING: Duration = Duration::from_secs(1);
+
 /// Options of a mount.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -163,7 +166,7 @@ impl Mounted {
     }
 
     /// Unmounts. Waits up to `patience` while programs use the mount, then detaches it: open files stay usable, new
-    /// accesses do not find it. True if it was detached.
+    /// accesses do not find it. So it is with copies of the mount in other mount namespaces. True if it was detached.
     ///
     /// # Errors
     /// It cannot be unmounted.
@@ -180,6 +183,14 @@ impl Mounted {
                 // Without root, `fusermount3` unmounts.
                 Err(_) => return self.unmount().map(|()| false),
             }
+        }
+        // The session ends with the last copy of the mount; a mount namespace that was made meanwhile has one.
+        let deadline = patience.max(since.elapsed() + ENDING);
+        while !self.is_over() {
+            if since.elapsed() >= deadline {
+                return Ok(true);
+            }
+            std::thread::sleep(PAUSE);
         }
         // Already unmounted: `umount_and_join` would fail.
         ended(self.session.join()).map(|()| false)

@@ -7,10 +7,12 @@
 //! - [`kill`]: kills a child process at a counted system call, so that a crash test does not depend on the machine's
 //!   speed.
 //! - [`port()`]: a TCP port for a server, reserved among all tests.
+//! - [`unmount_image`]: unmounts a file system in an image so that the image can be changed and mounted again.
 //! - [`until`]: waits for a condition, with a timeout that only a hanging program reaches.
 
 #![forbid(unsafe_code)]
 
+mod disk;
 mod env_number;
 mod fuzzing;
 pub mod kill;
@@ -18,6 +20,7 @@ mod port;
 mod skipping;
 mod waiting;
 
+pub use disk::unmount_image;
 pub use env_number::chosen;
 pub use fuzzing::{FUZZ_FACTOR, ROUNDS, fuzz_inputs, rounds};
 pub use port::port;

@@ -65,6 +65,9 @@ pub enum Fault {
     /// Their target is unreachable.
     #[error("target {} is unreachable", crate::display_path::DisplayPath::bytes(.0))]
     Lost(Vec<u8>),
+    /// Their target is reachable and does not have them.
+    #[error("the object on target {} is missing or too short", crate::display_path::DisplayPath::bytes(.0))]
+    Missing(Vec<u8>),
     /// The target did not answer within the deadline.
     #[error("no answer within {0} ms")]
     Timeout(u64),
@@ -76,7 +79,7 @@ pub enum Fault {
 impl Retryable for Fault {
     fn retry(&self) -> Retry {
         match self {
-            Fault::Lost(_) | Fault::Timeout(_) => Retry::Later,
+            Fault::Lost(_) | Fault::Missing(_) | Fault::Timeout(_) => Retry::Later,
             Fault::Io(error) => error.retry(),
         }
     }

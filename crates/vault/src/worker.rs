@@ -343,10 +343,7 @@ impl Worker<'_> {
         let overtaken = is_overtaken(&released);
         ignore_refused(released)?;
         if !again && !overtaken {
-            done.failures += 1;
-            if done.failed.len() < MAX_LISTED {
-                done.failed.push((claim.entry.path.clone(), why));
-            }
+            done.fail(claim.entry.path.clone(), why, MAX_LISTED);
         }
         Ok(())
     }

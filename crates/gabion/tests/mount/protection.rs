@@ -236,7 +236,7 @@ impl Disk {
 
     /// Takes it out, writes over everything that is as `bytes` are, 4 KiB at a time, and puts it back.
     fn rot(&self, bytes: &[u8]) {
-        run("umount", &[self.at.as_os_str()]);
+        gabion_testkit::unmount_image(self.image.path(), &self.at);
         let mut disk = std::fs::read(self.image.path()).unwrap();
         let mut hit = 0;
         for block in disk.chunks_exact_mut(4096) {

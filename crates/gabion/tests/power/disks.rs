@@ -66,18 +66,8 @@ impl Disks {
     }
 
     /// Takes a disk away that nobody uses.
-    ///
-    /// A mount namespace that another process made meanwhile has a copy of the mount. Until it is gone the file
-    /// system stays in memory, and mounting the image would give that one again, with its power still cut. The kernel
-    /// frees the loop device after the last copy.
     pub(crate) fn unmount(&self, number: usize) {
-        let point = self.point(number);
-        until("nobody uses the disk any more", || run(Command::new("umount").arg(&point)).is_ok());
-        until("no mount namespace holds the disk", || {
-            let attached = Command::new("losetup").arg("-j").arg(self.image(number)).output().unwrap();
-            assert!(attached.status.success(), "{attached:?}");
-            attached.stdout.is_empty()
-        });
+        gabion_testkit::unmount_image(&self.image(number), &self.point(number));
     }
 
     /// Cuts the power of all disks.

@@ -6,7 +6,7 @@ use gabion_testkit::kill::can_kill;
 use std::fs;
 use std::process::Command;
 
-const DISKS: usize = 4;
+pub(crate) const DISKS: usize = 4;
 
 /// A pool over four disks, 2+1.
 pub(crate) struct Tank {

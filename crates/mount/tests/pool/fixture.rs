@@ -247,6 +247,11 @@ impl Mount {
         self.degraded.load(Ordering::Relaxed)
     }
 
+    /// For a test that unmounts in another way.
+    pub(crate) fn take(&mut self) -> Mounted {
+        self.mounted.take().unwrap()
+    }
+
     pub(crate) fn unmount(mut self) {
         // A command that another test begins just now may still have what was open here.
         let forced = self.mounted.take().unwrap().unmount_within(&self.root, PATIENCE).unwrap();

@@ -1,11 +1,11 @@
 //! Ordinary file operations.
 
-use super::fixture::{Fixture, TestRng, can_mount, drop_caches};
+use super::fixture::{Fixture, PATIENCE, TestRng, can_mount, drop_caches};
 use rustix::fs::{FallocateFlags, FlockOperation, XattrFlags};
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
 
 #[test]
@@ -30,6 +30,33 @@ fn files_are_there_after_the_mount() {
     assert!(fs::read(mount.path("large")).unwrap() == large);
     assert!(mount.recorded() == 0, "reading changes nothing");
     mount.unmount();
+}
+
+/// A daemon that stopped waited for a mount namespace that some other process had made, until it was ended.
+#[test]
+fn a_mount_namespace_with_a_copy_of_the_mount_is_not_waited_for() {
+    if !can_mount("a_mount_namespace_with_a_copy") {
+        return;
+    }
+    let fixture = Fixture::new(4, 2, 1, 4096);
+    let mut mount = fixture.mount();
+    let mut holder = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", "echo held; read -r _"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "held\n");
+    let (at, mounted) = (fixture.mountpoint(), mount.take());
+    let (send, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || send.send(mounted.unmount_within(&at, Duration::from_millis(100))));
+    let detached = ended.recv_timeout(PATIENCE);
+    assert_eq!(fs::read_dir(fixture.mountpoint()).unwrap().count(), 0, "it is still mounted");
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+    assert!(detached.expect("it waits for the namespace").unwrap());
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub enum BlockFault {
 impl BlockFault {
     pub(super) fn of(fault: &Fault) -> BlockFault {
         match fault {
-            Fault::Lost(_) => BlockFault::Lost,
+            Fault::Lost(_) | Fault::Missing(_) => BlockFault::Lost,
             Fault::Timeout(_) => BlockFault::Timeout,
             Fault::Io(_) => BlockFault::Unreadable,
         }

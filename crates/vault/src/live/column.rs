@@ -138,7 +138,7 @@ impl LiveFile {
         let (disk, tree) = self.target(&self.inner.pool.shared.cached_view(), name)?;
         let path = object_path(self.id, column);
         let file = disk.deadline_io.run(move || absent_is_none(tree.read(&path)))??;
-        let file = file.ok_or_else(|| Fault::Lost(name.as_bytes().to_vec()))?;
+        let file = file.ok_or_else(|| Fault::Missing(name.as_bytes().to_vec()))?;
         Ok(known.object.insert(Object::new(file.into(), disk, false)).clone())
     }
 

@@ -184,7 +184,9 @@ impl LiveFile {
             let want = state.stub.object_bytes(column, end) - state.stub.object_bytes(column, offset);
             match got {
                 Ok(got) if got as u64 == want => {}
-                Ok(_) => failed.push((column, Fault::Lost(state.stub.targets[column].as_bytes().to_vec()))),
+                Ok(_) => {
+                    failed.push((column, Fault::Missing(state.stub.targets[column].as_bytes().to_vec())))
+                }
                 Err(fault) => failed.push((column, fault)),
             }
         }

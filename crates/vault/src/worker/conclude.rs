@@ -116,6 +116,7 @@ impl Worker<'_> {
                 self.put_back_overtaken(it)?;
             }
         }
+        done.succeeded(&claims.iter().map(|claim| &claim.entry.path[..]).collect());
         for Completed { claim, encoded, .. } in completed {
             let moved = claim.entry.kind == Kind::Move;
             let path = &claim.entry.path;

@@ -9,6 +9,7 @@ use crate::examine::BlockFault;
 use crate::retry::Failure;
 use crate::storage::plain::DATA;
 use crate::world::Nanos;
+use std::collections::HashSet;
 use std::ops::Range;
 
 /// Counts and lists of what workers did.
@@ -77,8 +78,8 @@ impl Done {
         self.moved += other.moved;
         self.removed += other.removed;
         self.reduced_redundancy += other.reduced_redundancy;
-        self.failed.extend(other.failed);
-        self.failures += other.failures;
+        self.failures += other.failures - other.failed.len() as u64;
+        other.failed.into_iter().for_each(|(path, why)| self.fail(path, why, usize::MAX));
         self.damaged.extend(other.damaged);
         self.set_aside.extend(other.set_aside);
         self.unrecoverable.extend(other.unrecoverable);
@@ -91,6 +92,26 @@ impl Done {
         self.vanished.extend(other.vanished);
         self.inodes.extend(other.inodes);
         self
+    }
+
+    /// Adds a failure. A file that was tried again has only its last one.
+    pub(super) fn fail(&mut self, path: Vec<u8>, why: Failure, most_listed: usize) {
+        match self.failed.iter_mut().find(|(failed, _)| *failed == path) {
+            Some((_, reason)) => *reason = why,
+            None => {
+                self.failures += 1;
+                if self.failed.len() < most_listed {
+                    self.failed.push((path, why));
+                }
+            }
+        }
+    }
+
+    /// Removes the failures of files that were tried again and are done.
+    pub(super) fn succeeded(&mut self, paths: &HashSet<&[u8]>) {
+        let before = self.failed.len();
+        self.failed.retain(|(path, _)| !paths.contains(&path[..]));
+        self.failures -= (before - self.failed.len()) as u64;
     }
 
     pub(super) fn count(&mut self, path: &[u8], encoded: &Encoded, moved: bool, most_listed: usize) {

@@ -150,6 +150,8 @@ fn a_small_change_in_a_large_file_encodes_its_stripes_only() {
     fixture.write("large", &content);
     let live = fixture.watch(Fixture::options(Choice::Inotify));
     fixture.until_protected();
+    // A worker counts what it did after the changes are complete.
+    fixture.until("counted", || live.status().done.encoded == 1);
     let first = live.status().done.stripes;
     assert_eq!(first, (512, 0), "8 MiB in stripes of 4 blocks of 4 KiB");
     let file = fs::File::options().write(true).open(fixture.path("large")).unwrap();

@@ -1,9 +1,12 @@
 //! Content that differs although size and mtime are unchanged is damage: no redundancy is made of it, whatever else
 //! happens to the file.
 
-use super::fixture::{Fixture, TestRng, flip, rot};
+use super::fixture::{Fixture, TestRng, flip, live_worker, rot};
 use gabion_vault::catalogue::{Piece, State};
+use gabion_vault::worker::Scanned;
+use gabion_vault::world::SECOND;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 fn set_mode(fixture: &Fixture, name: &str, mode: u32) {
     std::fs::set_permissions(fixture.path(name), std::fs::Permissions::from_mode(mode)).unwrap();
@@ -171,4 +174,38 @@ fn a_new_name_of_a_damaged_file_is_not_protected() {
     fixture.protect_all();
     fixture.assert_clean();
     assert!(std::fs::read(fixture.path("a")).unwrap() == content);
+}
+
+/// A file that was tried again in one run, because the others took long, was reported once for each try, and as failed
+/// although the last try had succeeded.
+#[test]
+fn a_file_that_is_tried_again_is_reported_once() {
+    for is_mended in [false, true] {
+        let fixture = Fixture::new("4+2");
+        fixture.write("a", &TestRng(8).bytes(100_000));
+        fixture.protect_all();
+        flip(&fixture.path("a"), 500);
+        std::fs::hard_link(fixture.path("a"), fixture.path("h")).unwrap();
+        assert_eq!(fixture.protect().done.failures, 1);
+        fixture.clock.set(fixture.clock.now() + 60 * SECOND);
+        let (path, calls) = (fixture.path("a"), AtomicU32::new(0));
+        // It is asked a few times in each try.
+        let stopped = || {
+            let call = calls.fetch_add(1, Relaxed);
+            if is_mended && call == 30 {
+                flip(&path, 500);
+            }
+            call >= 100
+        };
+        let scanned = Scanned::default();
+        let mut worker = live_worker(&fixture.vault, &scanned);
+        worker.options.retry = 0;
+        worker.run.stopped = &stopped;
+        let done = worker.drain(None).unwrap();
+        let paths: Vec<&[u8]> = done.failed.iter().map(|(path, _)| &path[..]).collect();
+        let expected: &[&[u8]] = if is_mended { &[] } else { &[b"h"] };
+        assert_eq!((&paths[..], done.failures), (expected, expected.len() as u64), "{done:?}");
+        let left = fixture.vault.changelog.entries(None, 10).unwrap();
+        assert!(is_mended || left[0].attempts >= 5, "{left:?}");
+    }
 }

@@ -210,6 +210,9 @@ fn lost_files_are_called_lost_at_once() {
     fixture.until_protected("photos", "photos", 4);
     (0..300_000).step_by(2048).for_each(|at| rot(&fixture.path("photos/a"), at, 1));
     rot(&fixture.path("photos/sub/b"), 5000, 1);
+    // The daemon heard of the writes. Once a later file is protected they are recorded, and nothing waits for its turn.
+    fixture.write("photos/later", b"later");
+    fixture.until_protected("photos", "photos", 5);
     let lines = |text: &str| -> Vec<String> { text.lines().map(|line| line.trim().to_owned()).collect() };
     let captured = lines(&fixture.expect(3, &["daemon", "scrub", "photos"]));
     assert!(

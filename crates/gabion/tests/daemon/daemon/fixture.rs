@@ -24,10 +24,16 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// Files in these directories are protected as soon as they have changed.
+    /// Files in these directories are protected as soon as they have changed. They are on a file system of their own:
+    /// other programs can fill the queue of a watch, which then scans everything.
     pub(crate) fn new() -> Fixture {
         let (dir, captured) = (tempfile::tempdir().unwrap(), CapturedOutput::new());
-        let fixture = Fixture { dir, daemon: None, mounts: Vec::new(), captured };
+        let mut fixture = Fixture { dir, daemon: None, mounts: Vec::new(), captured };
+        if rustix::process::geteuid().is_root() {
+            let done = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(fixture.dir.path()).status();
+            assert!(done.unwrap().success());
+            fixture.mounts.push(fixture.dir.path().to_owned());
+        }
         fixture.write("policy.toml", b"[default]\ncode = \"4+2\"\nblock = \"4KiB\"\nquiet = \"0s\"\n");
         fixture
     }
@@ -221,12 +227,12 @@ impl Fixture {
 
 impl Drop for Fixture {
     fn drop(&mut self) {
-        for mount in &self.mounts {
-            let _ = Command::new("umount").arg("-l").arg(mount).stderr(Stdio::null()).status();
-        }
         if let Some(mut child) = self.daemon.take() {
             let _ = child.kill();
             let _ = child.wait();
+        }
+        for mount in self.mounts.iter().rev() {
+            let _ = Command::new("umount").arg("-l").arg(mount).stderr(Stdio::null()).status();
         }
     }
 }

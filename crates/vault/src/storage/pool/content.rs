@@ -50,19 +50,19 @@ impl PoolContent {
         Ok(PoolContent { shared: shared.clone(), path: path.to_vec(), stub, columns })
     }
 
-    fn lost(&self, column: usize) -> Fault {
-        Fault::Lost(self.stub.targets[column].as_bytes().to_vec())
+    fn target(&self, column: usize) -> Vec<u8> {
+        self.stub.targets[column].as_bytes().to_vec()
     }
 
     /// The target of a column and its object. The object is opened with a deadline, since a dying disk may never
     /// return.
     fn object(&self, column: usize) -> Result<(&Disk, Arc<File>), Fault> {
         let ColumnObject { disk, object } = &self.columns[column];
-        let disk = disk.as_ref().ok_or_else(|| self.lost(column))?;
+        let disk = disk.as_ref().ok_or_else(|| Fault::Lost(self.target(column)))?;
         let tree = match disk.online() {
             Ok(online) => online.tree,
             Err(Unavailable::TimedOut) => return Err(Fault::Timeout(self.shared.deadline_ms())),
-            Err(_) => return Err(self.lost(column)),
+            Err(_) => return Err(Fault::Lost(self.target(column))),
         };
         let mut object = object.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = object.as_ref() {
@@ -70,7 +70,7 @@ impl PoolContent {
         }
         let path = object_path(self.stub.id, column);
         let opened = disk.deadline_io.run(move || absent_is_none(tree.read(&path)))??;
-        let opened = opened.ok_or_else(|| self.lost(column))?;
+        let opened = opened.ok_or_else(|| Fault::Missing(self.target(column)))?;
         Ok((disk, object.insert(Arc::new(opened)).clone()))
     }
 
@@ -177,7 +177,9 @@ impl Pool {
                         Retry::Never,
                     )));
                 }
-                Err(Fault::Lost(_)) => return Err(lost(Failure::new("it is gone", Retry::Later))),
+                Err(Fault::Lost(_) | Fault::Missing(_)) => {
+                    return Err(lost(Failure::new("it is gone", Retry::Later)));
+                }
                 Err(fault) => return Err(lost(fault.into())),
             }
             output
