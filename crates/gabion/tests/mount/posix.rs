@@ -30,7 +30,7 @@ fn mounted_pjdfstest_passes() {
     }
     let Some(program) = tool("pjdfstest", "pjdfstest") else { return };
     let mut fixture = Fixture::new();
-    // What the suite removes at its end is no accident, however many of the removals are still pending when the mount ends.
+    // What the suite removes is no accident, however many removals are still pending when the mount ends.
     let policy = "[default]\ncode = \"4+2\"\nblock = \"4KiB\"\nquiet = \"0s\"\n[guard]\nat_least = 100000\n";
     std::fs::write(fixture.path().join("policy.toml"), policy).unwrap();
     fixture.mount(&[]);

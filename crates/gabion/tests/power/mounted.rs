@@ -88,8 +88,7 @@ fn acknowledged(mut files: Files) -> Files {
     files
 }
 
-/// Removes a file that was not synced if its name is there and its content is not. Reading it has to fail then, with the
-/// reason.
+/// Removes a file that was not synced if its name is there and its content is not. Reading it has to fail then.
 fn remove_if_lost(tank: &Tank, told: &str, name: &str) {
     let got = tank.fixture.run(&["pool", "get", "tank", name, "lost", "--pools", "names"]);
     let error = String::from_utf8_lossy(&got.stderr);
