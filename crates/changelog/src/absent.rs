@@ -6,6 +6,7 @@ use crate::entry::{Claim, Completion, Durability, Entry, Sequence, Summary, Work
 use crate::error::{Error, Result};
 use crate::queue::Ticket;
 use gabion_platform::world::Nanos;
+use std::time::Duration;
 
 /// Stands for an engine that failed when it was opened.
 #[derive(Debug, Clone)]
@@ -22,11 +23,11 @@ impl Changelog for Absent {
         self.refuse()
     }
 
-    fn claim(&self, _worker: &WorkerId, _limit: usize, _lease: Nanos, _now: Nanos) -> Result<Vec<Claim>> {
+    fn claim(&self, _worker: &WorkerId, _limit: usize, _lease: Duration, _now: Nanos) -> Result<Vec<Claim>> {
         self.refuse()
     }
 
-    fn renew(&self, _claim: &mut Claim, _lease: Nanos, _now: Nanos) -> Result<()> {
+    fn renew(&self, _claim: &mut Claim, _lease: Duration, _now: Nanos) -> Result<()> {
         self.refuse()
     }
 

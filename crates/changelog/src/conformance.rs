@@ -13,6 +13,7 @@ use crate::change::{Change, When};
 use crate::entry::{Claim, Entry, Sequence, WorkerId};
 use crate::{Changelog, MAX_PAGE};
 use gabion_platform::world::{Nanos, SECOND};
+use std::time::Duration;
 
 pub use random::compare_with_model;
 
@@ -84,7 +85,7 @@ fn record(log: &dyn Changelog, changes: &[Change]) -> Sequence {
 }
 
 fn claim(log: &dyn Changelog, name: &str, limit: usize, time: Nanos) -> Vec<Claim> {
-    log.claim(&worker(name), limit, 10 * SECOND, time).expect("claims")
+    log.claim(&worker(name), limit, Duration::from_secs(10), time).expect("claims")
 }
 
 fn claim_one(log: &dyn Changelog, name: &str, time: Nanos) -> Claim {

@@ -26,7 +26,7 @@ use crate::{Changelog, MAX_PAGE};
 use backlog::Backlog;
 pub use backlog::{EASY_LOG_BYTES, FOLD_BYTES, FOLD_COMMITS, MAX_LOG_BYTES};
 use database::Database;
-use gabion_platform::world::{Nanos, Stopwatch};
+use gabion_platform::world::{Nanos, Stopwatch, after};
 use log::Log;
 use rusqlite::Connection;
 use std::os::unix::fs::DirBuilderExt;
@@ -303,20 +303,20 @@ impl Changelog for Embedded {
         queue.submit(changes, put_change)
     }
 
-    fn claim(&self, worker: &WorkerId, limit: usize, lease: Nanos, now: Nanos) -> Result<Vec<Claim>> {
+    fn claim(&self, worker: &WorkerId, limit: usize, lease: Duration, now: Nanos) -> Result<Vec<Claim>> {
         self.shared.with_all_folded("claim", |store| claims::claim(store, worker, limit, lease, now))
     }
 
-    fn renew(&self, claim: &mut Claim, lease: Nanos, now: Nanos) -> Result<()> {
-        let expires = now.saturating_add(lease.max(0));
+    fn renew(&self, claim: &mut Claim, lease: Duration, now: Nanos) -> Result<()> {
+        let expires = after(now, lease);
         let done = self.shared.with_all_folded("renew", |store| claims::renew(store, claim, now, expires))?;
         done.map_err(|why| Error::Refused { token: claim.token, why })?;
         claim.expires = expires;
         Ok(())
     }
 
-    fn renew_all(&self, claims: &[Claim], lease: Nanos, now: Nanos) -> Result<Vec<u64>> {
-        let expires = now.saturating_add(lease.max(0));
+    fn renew_all(&self, claims: &[Claim], lease: Duration, now: Nanos) -> Result<Vec<u64>> {
+        let expires = after(now, lease);
         self.shared.with_all_folded("renew", |store| {
             let mut refused = Vec::new();
             for claim in claims {

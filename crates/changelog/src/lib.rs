@@ -98,6 +98,7 @@ pub use ranges::{MAX_RANGES, Ranges, WHOLE};
 pub use server::Server;
 
 use gabion_platform::world::{Nanos, SECOND};
+use std::time::Duration;
 
 /// Without Redis no password is needed.
 #[cfg(not(feature = "redis"))]
@@ -135,23 +136,23 @@ pub trait Changelog: Send + Sync {
         self.record_later(changes)?.wait()
     }
 
-    /// Claims at most `limit` (and [`MAX_CLAIM`]) entries that are due `now` for `worker`, for `lease` nanoseconds.
+    /// Claims at most `limit` (and [`MAX_CLAIM`]) entries that are due `now` for `worker`, for the time `lease`.
     ///
     /// # Errors
     /// The engine's.
-    fn claim(&self, worker: &WorkerId, limit: usize, lease: Nanos, now: Nanos) -> Result<Vec<Claim>>;
+    fn claim(&self, worker: &WorkerId, limit: usize, lease: Duration, now: Nanos) -> Result<Vec<Claim>>;
 
-    /// Sets the end of the lease to `lease` nanoseconds from `now`; even after it ran out, unless another worker claimed since.
+    /// Lets the lease end `lease` after `now`; even after it ran out, unless another worker claimed since.
     ///
     /// # Errors
     /// [`Error::Refused`]: stop working on it. The engine's.
-    fn renew(&self, claim: &mut Claim, lease: Nanos, now: Nanos) -> Result<()>;
+    fn renew(&self, claim: &mut Claim, lease: Duration, now: Nanos) -> Result<()>;
 
     /// As [`renew`](Changelog::renew), for many at once: an engine may do it in one commit. Returns the tokens of those that are refused.
     ///
     /// # Errors
     /// The engine's; then any of them may be renewed.
-    fn renew_all(&self, claims: &[Claim], lease: Nanos, now: Nanos) -> Result<Vec<u64>> {
+    fn renew_all(&self, claims: &[Claim], lease: Duration, now: Nanos) -> Result<Vec<u64>> {
         let renew = |claim: &Claim| match self.renew(&mut claim.clone(), lease, now) {
             Err(Error::Refused { token, .. }) => Some(Ok(token)),
             Err(error) => Some(Err(error)),

@@ -10,10 +10,11 @@ use crate::error::{Error, Refusal, Result};
 use crate::queue::Ticket;
 use crate::ranges::{MAX_RANGES, Ranges, WHOLE};
 use crate::{CLOCK_TOLERANCE, Changelog, MAX_CLAIM, MAX_PAGE};
-use gabion_platform::world::Nanos;
+use gabion_platform::world::{Nanos, after};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The reference changelog. Clones share what it knows; it is forgotten with the last of them.
 #[derive(Debug, Clone, Default)]
@@ -330,7 +331,7 @@ impl Facts {
         }
     }
 
-    fn claim(&mut self, worker: &WorkerId, limit: usize, lease: Nanos, now: Nanos) -> Vec<Claim> {
+    fn claim(&mut self, worker: &WorkerId, limit: usize, lease: Duration, now: Nanos) -> Vec<Claim> {
         self.end_leases(now);
         self.pull_back(now);
         let mut busy = Busy::default();
@@ -354,7 +355,7 @@ impl Facts {
             entry.token = Some(token);
             self.paths.entry(entry.path.clone()).or_default().claim = Some((token, entry.sequence));
             let (path, origin, kind) = (entry.path.clone(), entry.origin.clone(), entry.kind);
-            let expires = now.saturating_add(lease.max(0));
+            let expires = after(now, lease);
             let worker = worker.clone();
             self.claims
                 .insert(token, Lease { path, origin, kind, granted: now, expires, worker: worker.clone() });
@@ -392,14 +393,14 @@ impl Changelog for Model {
         Ok(Ticket::ready(facts.sequence))
     }
 
-    fn claim(&self, worker: &WorkerId, limit: usize, lease: Nanos, now: Nanos) -> Result<Vec<Claim>> {
+    fn claim(&self, worker: &WorkerId, limit: usize, lease: Duration, now: Nanos) -> Result<Vec<Claim>> {
         Ok(self.facts().claim(worker, limit, lease, now))
     }
 
-    fn renew(&self, claim: &mut Claim, lease: Nanos, now: Nanos) -> Result<()> {
+    fn renew(&self, claim: &mut Claim, lease: Duration, now: Nanos) -> Result<()> {
         let mut facts = self.facts();
         facts.held(claim)?;
-        claim.expires = now.saturating_add(lease.max(0));
+        claim.expires = after(now, lease);
         if let Some(lease) = facts.claims.get_mut(&claim.token) {
             (lease.granted, lease.expires) = (now, claim.expires);
         }

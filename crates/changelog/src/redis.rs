@@ -20,9 +20,10 @@ use crate::queue::{Batch, Queue, Ticket};
 use crate::server::Server;
 use crate::{CLOCK_TOLERANCE, Changelog, MAX_CLAIM, MAX_PAGE};
 use answer::Answer;
-use gabion_platform::world::{Nanos, unique_id};
+use gabion_platform::world::{Nanos, after, unique_id};
 use link::{Link, hex, time};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Most changes in one call: the server does nothing else meanwhile, some milliseconds.
 pub const CALL_CHANGES: usize = 256;
@@ -111,8 +112,8 @@ impl Changelog for Redis {
         self.queue.submit(changes, put_change)
     }
 
-    fn claim(&self, worker: &WorkerId, limit: usize, lease: Nanos, now: Nanos) -> Result<Vec<Claim>> {
-        let expires = now.saturating_add(lease.max(0));
+    fn claim(&self, worker: &WorkerId, limit: usize, lease: Duration, now: Nanos) -> Result<Vec<Claim>> {
+        let expires = after(now, lease);
         let arguments = [
             worker.0.clone().into_bytes(),
             limit.min(MAX_CLAIM).to_string().into(),
@@ -129,8 +130,8 @@ impl Changelog for Redis {
         Ok(claims.into_iter().map(claim).collect())
     }
 
-    fn renew(&self, claim: &mut Claim, lease: Nanos, now: Nanos) -> Result<()> {
-        let expires = now.saturating_add(lease.max(0));
+    fn renew(&self, claim: &mut Claim, lease: Duration, now: Nanos) -> Result<()> {
+        let expires = after(now, lease);
         let arguments = [claim.entry.path.clone(), token(claim), time(now), time(expires)];
         outcome_of(claim, &self.link().call("renew", &arguments)?)?;
         claim.expires = expires;
@@ -138,11 +139,11 @@ impl Changelog for Redis {
     }
 
     /// One call for all: claims that wait for their turn would run out.
-    fn renew_all(&self, claims: &[Claim], lease: Nanos, now: Nanos) -> Result<Vec<u64>> {
+    fn renew_all(&self, claims: &[Claim], lease: Duration, now: Nanos) -> Result<Vec<u64>> {
         if claims.is_empty() {
             return Ok(Vec::new());
         }
-        let mut arguments = vec![time(now), time(now.saturating_add(lease.max(0)))];
+        let mut arguments = vec![time(now), time(after(now, lease))];
         arguments.extend(claims.iter().flat_map(|claim| [claim.entry.path.clone(), token(claim)]));
         let refused = self.link().call("renew_all", &arguments)?.list()?;
         refused.iter().map(Answer::number).collect()

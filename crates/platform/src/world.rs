@@ -11,6 +11,11 @@ pub type Nanos = i64;
 /// Nanoseconds in a second.
 pub const SECOND: Nanos = 1_000_000_000;
 
+/// The moment so long after another, or the last of all.
+pub fn after(moment: Nanos, span: Duration) -> Nanos {
+    moment.saturating_add(i64::try_from(span.as_nanos()).unwrap_or(Nanos::MAX))
+}
+
 /// A clock; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub enum Clock {

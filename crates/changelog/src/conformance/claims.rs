@@ -5,6 +5,7 @@ use crate::change::Change;
 use crate::entry::{Completion, Sequence, WorkerId};
 use crate::error::{Error, Refusal, Result};
 use gabion_platform::world::SECOND;
+use std::time::Duration;
 
 #[track_caller]
 fn assert_refused<T: std::fmt::Debug>(result: Result<T>, token: u64, why: Refusal) {
@@ -24,7 +25,7 @@ pub(super) fn one_worker_at_a_time(site: Site<'_>, name: &str) {
     );
     assert_eq!(all(&*log)[0].token, Some(first.token));
     assert_eq!(claim(&*log, "second", 9, T0 + 10 * SECOND - 1), []);
-    log.renew(&mut first, 10 * SECOND, T0 + 9 * SECOND).expect("renewed");
+    log.renew(&mut first, Duration::from_secs(10), T0 + 9 * SECOND).expect("renewed");
     assert_eq!(first.expires, T0 + 19 * SECOND);
     assert_eq!(claim(&*log, "second", 9, T0 + 19 * SECOND - 1), []);
     assert!(log.still_mine(&first).expect("an answer"));
@@ -33,7 +34,11 @@ pub(super) fn one_worker_at_a_time(site: Site<'_>, name: &str) {
     assert!(second.token > first.token);
     assert_eq!((second.entry.attempts, second.worker.0.as_str()), (1, "second"));
     assert!(!log.still_mine(&first).expect("an answer"));
-    assert_refused(log.renew(&mut first, SECOND, T0 + 19 * SECOND), first.token, Refusal::Lost);
+    assert_refused(
+        log.renew(&mut first, Duration::from_secs(1), T0 + 19 * SECOND),
+        first.token,
+        Refusal::Lost,
+    );
     assert_refused(log.release(&first, T0, T0), first.token, Refusal::Lost);
     assert_refused(log.complete(&first), first.token, Refusal::Lost);
     assert_eq!(first.expires, T0 + 19 * SECOND, "a refusal changes nothing");
@@ -45,7 +50,7 @@ pub(super) fn one_worker_at_a_time(site: Site<'_>, name: &str) {
     // Late, but nobody took it over.
     record(&*log, &[Change::modify("a", 0..9, now())]);
     let mut late = claim_one(&*log, "late", T0);
-    log.renew(&mut late, SECOND, T0 + 99 * SECOND).expect("renewed");
+    log.renew(&mut late, Duration::from_secs(1), T0 + 99 * SECOND).expect("renewed");
     assert_eq!(log.complete(&late).expect("completed"), Completion::Done);
 }
 
@@ -115,8 +120,8 @@ pub(super) fn claims_are_renewed_together(site: Site<'_>, name: &str) {
     let held = claim(&*log, "first", 4, T0);
     log.complete(&held[2]).expect("completed");
     record(&*log, &[Change::rename("3", "4", now())]);
-    assert!(log.renew_all(&[], 10 * SECOND, T0 + 9 * SECOND).expect("an answer").is_empty());
-    let refused = log.renew_all(&held, 10 * SECOND, T0 + 9 * SECOND).expect("an answer");
+    assert!(log.renew_all(&[], Duration::from_secs(10), T0 + 9 * SECOND).expect("an answer").is_empty());
+    let refused = log.renew_all(&held, Duration::from_secs(10), T0 + 9 * SECOND).expect("an answer");
     assert_eq!(refused, [held[2].token, held[3].token], "what is done, or elsewhere, is not held");
     assert_eq!(paths(&claim(&*log, "second", 9, T0 + 10 * SECOND)), ["4"], "its worker had the time to stop");
     assert_eq!(claim(&*log, "second", 9, T0 + 19 * SECOND - 1), []);
@@ -215,7 +220,7 @@ pub(super) fn a_claim_whose_file_moved_is_refused(site: Site<'_>, name: &str) {
     assert_eq!(shown_all(&*log), ["d Delete", "e Modify from d/a 0..9"]);
     for claimed in &mut claims {
         assert!(!log.still_mine(claimed).expect("an answer"));
-        assert_refused(log.renew(claimed, SECOND, T0), claimed.token, Refusal::Overtaken);
+        assert_refused(log.renew(claimed, Duration::from_secs(1), T0), claimed.token, Refusal::Overtaken);
     }
     // Until the workers have stopped, nobody touches what they may be writing to.
     assert_eq!(claim(&*log, "v", 9, T0), []);

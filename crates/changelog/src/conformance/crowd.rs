@@ -5,11 +5,11 @@ use crate::Changelog;
 use crate::change::Change;
 use crate::entry::Sequence;
 use crate::ranges::Ranges;
-use gabion_platform::world::SECOND;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 const WRITERS: u64 = 8;
 const WORKERS: usize = 4;
@@ -81,7 +81,7 @@ fn write(log: &dyn Changelog, writer: u64) {
 fn work(log: &dyn Changelog, name: &str, done: &Mutex<Done>, writing: &AtomicBool) {
     loop {
         let last_round = !writing.load(Ordering::SeqCst);
-        let claims = log.claim(&worker(name), 5, 1000 * SECOND, T0).expect("claims");
+        let claims = log.claim(&worker(name), 5, Duration::from_secs(1000), T0).expect("claims");
         if claims.is_empty() && last_round && all(log).is_empty() {
             return;
         }

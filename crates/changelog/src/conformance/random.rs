@@ -7,6 +7,7 @@ use crate::entry::Claim;
 use crate::error::Error;
 use crate::model::Model;
 use gabion_platform::world::{Nanos, SECOND};
+use std::time::Duration;
 
 /// Few names, so that they meet; some of them nested, one that sorts between a directory and what is in it.
 const PATHS: [&str; 12] = ["a", "a/b", "a/b/c", "a/d", "a-", "e", "e/b", "e/f", "g", "g/b/c", "h", "ab"];
@@ -78,7 +79,7 @@ pub fn compare_with_model(site: Site<'_>, name: &str, seed: u64, operations: u32
                 assert_eq!(model, engine, "{}", context(&format!("{changes:?}")));
             }
             12..16 => {
-                let (limit, lease) = (random.below(4) as usize, random.below(10) as i64 * SECOND);
+                let (limit, lease) = (random.below(4) as usize, Duration::from_secs(random.below(10)));
                 let [model, engine] =
                     both.map(|log| log.claim(&worker("w"), limit, lease, now).expect("claims"));
                 assert_eq!(model, engine, "{}", context("claim"));
@@ -90,7 +91,7 @@ pub fn compare_with_model(site: Site<'_>, name: &str, seed: u64, operations: u32
                 let later = now + random.below(5) as i64 * SECOND;
                 let [model, engine] = both.map(|log| match how {
                     0 => answer(log.release(&claim, later, now)),
-                    1 => answer(log.renew(&mut claim.clone(), SECOND * 3, now)),
+                    1 => answer(log.renew(&mut claim.clone(), Duration::from_secs(3), now)),
                     2 => answer(log.still_mine(&claim)),
                     _ => answer(log.complete(&claim)),
                 });

@@ -6,7 +6,8 @@ use crate::embedded::store::{Lock, Row, Store};
 use crate::entry::{Claim, Completion, WorkerId};
 use crate::error::{Refusal, Result};
 use crate::{CLOCK_TOLERANCE, MAX_CLAIM};
-use gabion_platform::world::Nanos;
+use gabion_platform::world::{Nanos, after};
+use std::time::Duration;
 
 /// Result for a worker that may no longer hold its claim. The transaction commits in either case, because it ends the lock.
 type Held<T> = std::result::Result<T, Refusal>;
@@ -15,7 +16,7 @@ pub(super) fn claim(
     store: Store<'_>,
     worker: &WorkerId,
     limit: usize,
-    lease: Nanos,
+    lease: Duration,
     now: Nanos,
 ) -> Result<Vec<Claim>> {
     let mut busy = end_leases(store, now)?;
@@ -26,7 +27,7 @@ pub(super) fn claim(
         store.write(&path, &row)?;
     }
     let chosen = choose(store, &mut busy, limit.min(MAX_CLAIM), now)?;
-    let expires = now.saturating_add(lease.max(0));
+    let expires = after(now, lease);
     let mut claims = Vec::with_capacity(chosen.len());
     for path in chosen {
         let token = store.next_token()?;

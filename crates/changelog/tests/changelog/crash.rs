@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 const WRITERS: u64 = 4;
 /// Every so many changes the file gets another name.
@@ -48,7 +49,9 @@ fn work(log: &dyn Changelog, stop: &AtomicBool) {
             Change::modify_whole("work/a", When::now(0, 9)),
             Change::delete("work", When::now(0, 9)),
         ]);
-        let Ok(claims) = recorded.and_then(|_| log.claim(&worker, 3, 5, 1)) else { return };
+        let Ok(claims) = recorded.and_then(|_| log.claim(&worker, 3, Duration::from_nanos(5), 1)) else {
+            return;
+        };
         for (number, claim) in claims.iter().enumerate() {
             // Refusals and a server that is away are part of the game.
             let _ = if number % 2 == 0 { log.complete(claim).map(drop) } else { log.release(claim, 2, 1) };

@@ -5,7 +5,6 @@ use gabion_changelog::measure::{Load, measure};
 use gabion_changelog::{
     Change, Changelog, Durability, Embedded, Error, Sequence, Span, When, WorkerId, conformance,
 };
-use gabion_platform::world::SECOND;
 use rusqlite::Connection;
 use std::fs;
 use std::path::Path;
@@ -185,7 +184,7 @@ fn many_openings_at_once() {
             let mut done = 0;
             for i in 0..50 {
                 log.record(&[create(&format!("{number}/{i}"))]).expect("recorded");
-                for claim in log.claim(&worker, 2, SECOND, 0).expect("claims") {
+                for claim in log.claim(&worker, 2, Duration::from_secs(1), 0).expect("claims") {
                     log.complete(&claim).expect("completed");
                     done += 1;
                 }

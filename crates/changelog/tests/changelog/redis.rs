@@ -41,6 +41,8 @@ fn calls(server: &TestServer) -> u64 {
     line.split(',').next().expect("a number").parse().expect("a number")
 }
 
+const LEASE: Duration = Duration::from_nanos(10);
+
 /// A worker renewed the claims of its batch one by one, a call each with a wait for the server's disk: the last ones ran out meanwhile.
 #[test]
 fn all_claims_of_a_batch_are_renewed_in_one_call() {
@@ -48,15 +50,15 @@ fn all_claims_of_a_batch_are_renewed_in_one_call() {
     let log = Redis::open(&server.server("x")).expect("a changelog");
     let changes: Vec<Change> = (0..1000).map(|number| create(&number.to_string())).collect();
     log.record(&changes).expect("recorded");
-    let held = log.claim(&WorkerId("first".to_owned()), 1000, 10, 0).expect("claims");
+    let held = log.claim(&WorkerId("first".to_owned()), 1000, LEASE, 0).expect("claims");
     assert_eq!(held.len(), 1000);
     let before = calls(&server);
-    let refused = log.renew_all(&held, 10, 9).expect("an answer");
+    let refused = log.renew_all(&held, LEASE, 9).expect("an answer");
     assert_eq!((refused.len(), calls(&server) - before), (0, 1));
     let second = WorkerId("second".to_owned());
-    assert!(log.claim(&second, 1000, 10, 18).expect("claims").is_empty());
-    assert_eq!(log.claim(&second, 1000, 10, 19).expect("claims").len(), 1000);
-    let refused = log.renew_all(&held, 10, 19).expect("an answer");
+    assert!(log.claim(&second, 1000, LEASE, 18).expect("claims").is_empty());
+    assert_eq!(log.claim(&second, 1000, LEASE, 19).expect("claims").len(), 1000);
+    let refused = log.renew_all(&held, LEASE, 19).expect("an answer");
     assert_eq!(refused.len(), 1000, "they are somebody else's");
 }
 

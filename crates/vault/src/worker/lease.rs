@@ -6,12 +6,12 @@
 //! finished.
 
 use crate::changelog::{Changelog, Claim};
-use crate::world::{Clock, Nanos, SECOND};
+use crate::world::{Clock, Nanos, after};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 /// Lifetime of a claim after its last renewal, which is also the delay before the work of a dead host is taken over.
-pub(super) const LEASE: Nanos = 10 * SECOND;
+pub(super) const LEASE: Duration = Duration::from_secs(10);
 
 /// Interval of the timer: several attempts within one lease.
 const INTERVAL: Duration = Duration::from_millis(1500);
@@ -50,9 +50,8 @@ impl<'a> Leases<'a> {
             Err(TryLockError::Poisoned(held)) => held.into_inner(),
         };
         let now = self.clock.now();
-        let used = now.saturating_sub(held.renewed_at);
         // After the clock was set back the lease counts from the new time.
-        if (0..=LEASE / 3).contains(&used) || held.claims.is_empty() {
+        if (held.renewed_at..=after(held.renewed_at, LEASE / 3)).contains(&now) || held.claims.is_empty() {
             return;
         }
         held.renewed_at = now;

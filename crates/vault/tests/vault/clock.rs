@@ -79,7 +79,8 @@ fn a_worker_neither_loses_its_claim_nor_keeps_it_for_ever() {
                 let look = looks.fetch_add(1, Ordering::SeqCst);
                 clock.set(NOW + jump + look as Nanos * 8 * SECOND);
                 if look > 0 {
-                    let taken = other.changelog.claim(&stranger, 9, SECOND, clock.now()).unwrap();
+                    let taken =
+                        other.changelog.claim(&stranger, 9, Duration::from_secs(1), clock.now()).unwrap();
                     assert!(taken.is_empty(), "look {look}: {taken:?}");
                 }
             };

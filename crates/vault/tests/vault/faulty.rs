@@ -16,6 +16,7 @@ use gabion_vault::worker::RETRY;
 use gabion_vault::world::SECOND;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A tree on storage with faults by plan; without faults at first.
 fn faulty(code: &str) -> (Fixture, Plan) {
@@ -459,7 +460,7 @@ fn a_worker_that_lost_its_claims_goes_on_with_the_rest() {
             if point == Point::Read && std::mem::take(&mut first) {
                 clock.set(clock.now() + 3600 * SECOND);
                 let worker = WorkerId("elsewhere/1/1".to_owned());
-                let claims = other.changelog.claim(&worker, 5, SECOND, clock.now()).unwrap();
+                let claims = other.changelog.claim(&worker, 5, Duration::from_secs(1), clock.now()).unwrap();
                 assert_eq!(claims.len(), 5);
                 clock.set(clock.now() + 3600 * SECOND);
             }

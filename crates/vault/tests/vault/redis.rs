@@ -10,7 +10,7 @@ use gabion_vault::scrub::{Options, Selection, scrub};
 use gabion_vault::storage::pool::{self, NewTarget, Pool};
 use gabion_vault::vault::{Location, Vault, VaultError};
 use gabion_vault::worker;
-use gabion_vault::world::{Clock, SECOND};
+use gabion_vault::world::{Clock, SECOND, after};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -112,7 +112,7 @@ fn claims_of_a_dead_process_are_taken_over_at_once() {
         let name = worker::name(7).0;
         WorkerId(name.replacen(&format!("/{}/", std::process::id()), &format!("/{process}/"), 1))
     };
-    let hour = 3600 * SECOND;
+    let hour = Duration::from_secs(3600);
     let dead = vault.changelog.claim(&of(gone.id()), 2, hour, fixture.clock.now()).unwrap();
     // Claims of a living process, and of an unknown one.
     let living = vault.changelog.claim(&of(std::process::id()), 1, hour, fixture.clock.now()).unwrap();
@@ -125,7 +125,7 @@ fn claims_of_a_dead_process_are_taken_over_at_once() {
     for claim in living.iter().chain(&other) {
         assert!(vault.changelog.still_mine(claim).unwrap());
     }
-    fixture.clock.set(fixture.clock.now() + 2 * hour);
+    fixture.clock.set(after(fixture.clock.now(), 2 * hour));
     fixture.assert_whole(&vault, 4);
 }
 

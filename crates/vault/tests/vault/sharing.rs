@@ -12,6 +12,7 @@ use gabion_vault::vault::Vault;
 use gabion_vault::worker::{self, Done, Scanned, WorkedVault, Worker, WorkerOptions};
 use gabion_vault::world::{Clock, Nanos, SECOND};
 use std::sync::{Condvar, Mutex};
+use std::time::Duration;
 
 const FILES: u64 = 1000;
 const SIZE: usize = 1000;
@@ -165,11 +166,11 @@ impl Changelog for Stalled<'_> {
     fn record_later(&self, changes: &[Change]) -> Result<Ticket> {
         self.inner.record_later(changes)
     }
-    fn claim(&self, worker: &WorkerId, limit: usize, lease: Nanos, now: Nanos) -> Result<Vec<Claim>> {
+    fn claim(&self, worker: &WorkerId, limit: usize, lease: Duration, now: Nanos) -> Result<Vec<Claim>> {
         self.inner.claim(worker, limit, lease, now)
     }
     /// A stopped process renews nothing.
-    fn renew(&self, _: &mut Claim, _: Nanos, _: Nanos) -> Result<()> {
+    fn renew(&self, _: &mut Claim, _: Duration, _: Nanos) -> Result<()> {
         Ok(())
     }
     fn still_mine(&self, claim: &Claim) -> Result<bool> {
