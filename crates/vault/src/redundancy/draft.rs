@@ -4,11 +4,11 @@ use super::fence::{Fence, NameChange, superseded};
 use super::{PartPath, STAGING, read_up_to};
 use crate::format::header::HEADER_UNIT;
 use crate::format::{FileId, Header, HeaderError, Records};
-use crate::tree::{join, split};
+use crate::tree::{Tree, join, split};
 use crate::world::unique_id;
 use gabion_platform::lock::Lockable;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Mutex, PoisonError};
 
 /// Readable for the owner only: redundancy contains parts of the data, which may have other permissions.
@@ -35,6 +35,17 @@ pub struct Draft {
     held: Option<Mutex<Vec<u8>>>,
 }
 
+/// Creates a file with a lock that shows a cleanup that it is in use.
+pub(super) fn create_locked(tree: &Tree, path: &[u8]) -> io::Result<Lockable> {
+    loop {
+        let file = Lockable::exclusive(tree.create(path, FILE_MODE)?)?;
+        // A cleanup may have found it before it was locked.
+        if file.metadata()?.nlink() > 0 {
+            return Ok(file);
+        }
+    }
+}
+
 impl Draft {
     /// Creates a draft for `place`.
     ///
@@ -43,8 +54,7 @@ impl Draft {
     pub fn new(place: PartPath) -> io::Result<Draft> {
         let name = FileId(unique_id()?).to_string();
         let temporary = join(STAGING, &[name.as_bytes(), SUFFIX].concat());
-        // The lock shows a cleanup that this draft is in use.
-        let file = Lockable::exclusive(place.tree.create(&temporary, FILE_MODE)?)?;
+        let file = create_locked(&place.tree, &temporary)?;
         let fence = Fence::new(&place);
         Ok(Draft { place, temporary: Some(temporary), file, fence, held: None })
     }

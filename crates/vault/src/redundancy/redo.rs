@@ -8,6 +8,7 @@
 //! A damaged redo file cannot be completed. It is renamed to `….redo-damaged` for inspection, and the redundancy file
 //! is verified like any other.
 
+use super::draft::create_locked;
 use super::{PartPath, STAGING, read_up_to};
 use crate::format::header::MAX_HEADER;
 use crate::format::{FileId, Header};
@@ -61,7 +62,7 @@ pub fn update(place: &PartPath, file: &File, header: &Header, writes: &[(u64, Ve
     bytes.extend(checksum.as_bytes());
     let (draft, whole) = (name(header.id, header.first, UNFINISHED), name(header.id, header.first, SUFFIX));
     place.tree.remove(&draft)?;
-    let redo = Lockable::exclusive(place.tree.create(&draft, super::draft::FILE_MODE)?)?;
+    let redo = create_locked(&place.tree, &draft)?;
     redo.write_all_at(&bytes, 0)?;
     redo.sync_all()?;
     place.tree.rename(&draft, &whole)?;
@@ -207,17 +208,19 @@ pub fn recover(tree: &Tree) -> io::Result<(usize, usize)> {
         for (name, _) in directory.names()?.iter() {
             let ours = name.ends_with(super::draft::SUFFIX) || name.ends_with(UNFINISHED);
             let path = join(STAGING, name);
-            if ours && is_abandoned(tree, &path)? {
-                tree.remove(&path)?;
-                drafts += 1;
-            }
+            drafts += usize::from(ours && remove_abandoned(tree, &path)?);
         }
     }
     Ok((updates.len(), drafts))
 }
 
-/// True if the writer of a draft is dead: a live writer holds a lock.
-fn is_abandoned(tree: &Tree, path: &[u8]) -> io::Result<bool> {
-    let Some(file) = absent_is_none(tree.read(path))? else { return Ok(false) };
-    Ok(Lockable::from(file).try_lock().is_ok())
+/// Removes a draft if its writer is dead: a live writer holds a lock.
+fn remove_abandoned(tree: &Tree, path: &[u8]) -> io::Result<bool> {
+    let Some(file) = absent_is_none(tree.read(path))?.map(Lockable::from) else { return Ok(false) };
+    // Locked until it is removed: its writer looks for it with the lock.
+    let is_abandoned = file.try_lock().is_ok();
+    if is_abandoned {
+        tree.remove(path)?;
+    }
+    Ok(is_abandoned)
 }

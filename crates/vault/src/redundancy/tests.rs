@@ -6,6 +6,7 @@ use crate::format::{FileId, Header, Metadata, Records, Version};
 use crate::geometry::{Geometry, Tail};
 use crate::tree::{Generation, Tree, join};
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 struct Fixture {
     directory: tempfile::TempDir,
@@ -245,6 +246,31 @@ fn drafts_of_the_living_are_left_alone() {
     assert_eq!(fixture.staged(), 2);
     alive.write_whole(b"still").unwrap();
     alive.publish().unwrap();
+}
+
+/// Regression: a cleanup that looked at a draft between its creation and its lock removed it, and the redundancy could
+/// not be put in place. The commands of a daemon clean up while its workers protect files.
+#[test]
+fn drafts_that_are_just_being_made_are_left_alone() {
+    let fixture = Fixture::new();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let cleaning = scope.spawn(|| {
+            let mut removed = 0;
+            while !is_done.load(Ordering::Relaxed) {
+                removed += redo::recover(&fixture.tree).unwrap().1;
+            }
+            removed
+        });
+        let published = (0..3000).filter(|number| {
+            let place = fixture.place(format!("{}", number % 10).as_bytes());
+            Draft::new(place).unwrap().publish().is_ok()
+        });
+        let published = published.count();
+        is_done.store(true, Ordering::Relaxed);
+        println!("{} drafts were removed", cleaning.join().unwrap());
+        assert_eq!(published, 3000);
+    });
 }
 
 /// An unreadable file does not count as absent: only an obstacle or a damaged file may be replaced.
