@@ -92,7 +92,8 @@ fn acknowledged(mut files: Files) -> Files {
 fn remove_if_lost(tank: &Tank, told: &str, name: &str) {
     let got = tank.fixture.run(&["pool", "get", "tank", name, "lost", "--pools", "names"]);
     let error = String::from_utf8_lossy(&got.stderr);
-    if error.contains("cannot be read and have no redundancy: the object on target") {
+    let is_lost = ["cannot be read and have no redundancy: the object on target", "was truncated to"];
+    if is_lost.iter().any(|words| error.contains(words)) {
         println!("{told}: {}", error.trim());
         tank.expect(told, &["pool", "rm", "tank", name]);
     } else {

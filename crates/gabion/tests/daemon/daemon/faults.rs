@@ -19,6 +19,8 @@ fn mounted_kill_at_any_moment_and_the_next_run_converges() {
     let mut seed = TestRng(3);
     for round in 0..3 {
         fixture.start();
+        // What the killed daemon had mounted may be in use for a moment. Then the source fails, and is tried again.
+        fixture.until("documents", "it is mounted", |source| source["state"] == "running");
         for number in 0..10 {
             let name = format!("mnt-documents/{round} {number}");
             fixture.write(&name, &seed.bytes(20_000));
