@@ -67,8 +67,9 @@ const LONG: &[&str] = &[
     "streamed_blocks_match",
 ];
 
-/// The part of every `cargo xtask test`: conformance of the NEON kernels and the vectors of other libraries, without the tests that take minutes.
-/// rustup supplies the target's standard library for the pinned compiler; where it cannot, Debian's compiler is unpacked.
+/// The part of every `cargo xtask test`: conformance of the NEON kernels and the vectors of other libraries, without
+/// the tests that take minutes. rustup supplies the target's standard library for the pinned compiler; where it
+/// cannot, Debian's compiler is unpacked.
 ///
 /// # Errors
 /// Emulator, linker or standard library cannot be had.
@@ -264,7 +265,8 @@ fn top_names(listing: &str) -> Vec<String> {
 fn tests(tree: &Path, args: &[String]) -> Cmd {
     let bin = |name: &str| tree.join("usr/bin").join(name).to_string_lossy().into_owned();
     emulated(Cmd::cargo(&format!("test -p gabion-engine --target {TARGET}")).args(args.to_vec()))
-        // What only other architectures use is said there. Not all warnings: this compiler is newer than the pinned one.
+        // What only other architectures use is said there. Not all warnings: this compiler is newer than the pinned
+        // one.
         .env("RUSTFLAGS", "-D unused")
         .env("RUSTC", &bin("rustc"))
         .env("RUSTDOC", &bin("rustdoc"))
@@ -283,7 +285,8 @@ fn emulated(cmd: Cmd) -> Cmd {
 mod tests {
     use super::{LONG, is_at_least, short, top_names};
 
-    /// A test that is renamed and not skipped any more would add minutes to every run; the one that counts NEON's rows must not be skipped.
+    /// A test that is renamed and not skipped any more would add minutes to every run; the one that counts NEON's
+    /// rows must not be skipped.
     #[test]
     fn the_short_run_leaves_out_tests_that_exist() {
         let suite = std::fs::read_to_string(crate::root().join("crates/engine/tests/conformance/main.rs"));

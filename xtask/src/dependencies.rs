@@ -1,8 +1,8 @@
 //! Licences, duplicate versions, banned crates and sources of the crates that Gabion is built from, checked against
 //! `deny.toml`.
 //!
-//! The file has the format of cargo-deny, whose own build takes 3.5 minutes of CPU time. The check reads `cargo metadata`
-//! and needs no network. Advisories need a database and are left to `cargo deny check advisories`.
+//! The file has the format of cargo-deny, whose own build takes 3.5 minutes of CPU time. The check reads `cargo
+//! metadata` and needs no network. Advisories need a database and are left to `cargo deny check advisories`.
 
 mod licence;
 

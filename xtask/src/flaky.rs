@@ -1,7 +1,7 @@
 //! `cargo xtask flaky`: runs test suites again and again on a busy machine and counts failures per test.
 //!
-//! A test that fails once in fifty runs is worse than none: CI refuses a good change, and people learn to try again. The load makes races
-//! visible that an idle machine hides.
+//! A test that fails once in fifty runs is worse than none: CI refuses a good change, and people learn to try again.
+//! The load makes races visible that an idle machine hides.
 
 mod load;
 mod suite;
@@ -47,8 +47,9 @@ const SUITES: &[&str] = &[
 
 /// Run test suites many times under load and count failures per test
 ///
-/// Builds the suites once, keeps the processors busy with processes that only compute, and runs every suite --runs times, whatever
-/// fails. Prints runs and failures per test; the output of every run that failed is kept below target/flaky. Exit code 1 if a test failed.
+/// Builds the suites once, keeps the processors busy with processes that only compute, and runs every suite --runs
+/// times, whatever fails. Prints runs and failures per test; the output of every run that failed is kept below
+/// target/flaky. Exit code 1 if a test failed.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// How often each suite runs
@@ -60,8 +61,8 @@ pub(crate) struct Args {
     /// How many suites run side by side
     #[arg(long, default_value_t = 4)]
     at_once: usize,
-    /// A suite to run, as in gabion-vault:monitor; `lib` and `bins` are the tests within the sources. May be given several times
-    /// [default: the suites that touch processes, disks or time]
+    /// A suite to run, as in gabion-vault:monitor; `lib` and `bins` are the tests within the sources. May be given
+    /// several times [default: the suites that touch processes, disks or time]
     #[arg(long, value_name = "CRATE:SUITE")]
     suite: Vec<Name>,
     /// Seconds after which a run of one suite is ended; tests without a result have failed then

@@ -11,10 +11,10 @@ use crate::shell::Cmd;
 
 /// Prepare a folder that checks and measures GPUs, and run it if there is one here
 ///
-/// Builds gabion and gabion-bench in release mode and puts them with a script into target/gpu-check. The folder needs no Rust: carry it to a
-/// machine with a GPU and call ./run.sh there, again after an interruption. It runs the conformance suite on CUDA and on
-/// the GPU's own OpenCL platform in parts, the table with its bars, transfers, methods, the model and the plot, and
-/// collects records.jsonl for bench/records/gpu.jsonl.
+/// Builds gabion and gabion-bench in release mode and puts them with a script into target/gpu-check. The folder needs
+/// no Rust: carry it to a machine with a GPU and call ./run.sh there, again after an interruption. It runs the
+/// conformance suite on CUDA and on the GPU's own OpenCL platform in parts, the table with its bars, transfers,
+/// methods, the model and the plot, and collects records.jsonl for bench/records/gpu.jsonl.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only prepare

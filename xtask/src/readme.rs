@@ -46,8 +46,9 @@ const PICTURES: [Picture; 1] =
 
 /// Write the speed tables and pictures of the documents from the records of the benches
 ///
-/// `cargo xtask compare --record bench/records/compare.jsonl --date YYYY-MM-DD` makes a new record of the comparison with
-/// other libraries, the bench `vault` with --record bench/records/vault.jsonl --date YYYY-MM-DD one of the protector.
+/// `cargo xtask compare --record bench/records/compare.jsonl --date YYYY-MM-DD` makes a new record of the comparison
+/// with other libraries, the bench `vault` with --record bench/records/vault.jsonl --date YYYY-MM-DD one of the
+/// protector.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only check that they are up to date

@@ -23,17 +23,9 @@ use anyhow::{Context, Result, bail};
 /// Prints every finding as file:line: rule: message and fails if there is one. Exceptions are
 /// listed in xtask/src/tidy/lists.rs; the allowed lengths there only go down.
 #[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Print the entries of the list of files with wide lines, as they should be, and check nothing
-    #[arg(long)]
-    wide_files: bool,
-}
+pub(crate) struct Args {}
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    if args.wide_files {
-        print!("{}", columns::entries(&Tree::read(crate::root())?));
-        return Ok(ExitCode::SUCCESS);
-    }
+pub(crate) fn run(_: &Args) -> Result<ExitCode> {
     check().map(|()| ExitCode::SUCCESS)
 }
 

@@ -1,4 +1,5 @@
-//! Placeholder for a changelog that cannot be reached: every call fails with the error of opening it. For commands that need none.
+//! Placeholder for a changelog that cannot be reached: every call fails with the error of opening it. For commands
+//! that need none.
 
 use crate::Changelog;
 use crate::change::Change;

@@ -1,8 +1,8 @@
 //! Paths that live claims touch.
 //!
-//! Two live claims never touch the same path, nor paths beneath each other: a worker that removes the redundancy of a directory would undo
-//! the work of one that writes redundancy beneath it. A claim touches its path and its origin. A scan (gap) touches nothing: it takes
-//! long, and records what it finds as changes.
+//! Two live claims never touch the same path, nor paths beneath each other: a worker that removes the redundancy of a
+//! directory would undo the work of one that writes redundancy beneath it. A claim touches its path and its origin. A
+//! scan (gap) touches nothing: it takes long, and records what it finds as changes.
 
 use crate::change::above;
 use crate::entry::Kind;
@@ -31,8 +31,8 @@ impl Busy {
         }
     }
 
-    /// Takes the paths of a claim; false if one of them was taken already. They are taken even then, so that an entry that waits keeps its
-    /// place before later ones.
+    /// Takes the paths of a claim; false if one of them was taken already. They are taken even then, so that an entry
+    /// that waits keeps its place before later ones.
     pub(crate) fn take(&mut self, kind: Kind, path: &[u8], origin: Option<&[u8]>) -> bool {
         if kind == Kind::Gap {
             return true;

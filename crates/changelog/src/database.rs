@@ -1,4 +1,5 @@
-//! Opening databases of SQLite safely: no links are followed, and nothing of the schema that a file brings along is run.
+//! Opening databases of SQLite safely: no links are followed, and nothing of the schema that a file brings along is
+//! run.
 //!
 //! A repository may lie in a tree that other users can write to, so its databases are checked like its
 //! [small files](gabion_platform::private), and what they contain is not trusted.
@@ -15,13 +16,13 @@ use std::path::Path;
 
 /// Opens a database of SQLite, or creates it.
 ///
-/// SQLite opens files by path. So the database is looked up beneath its directory before and after it was opened: a directory or file
-/// that another user exchanged meanwhile is refused. Views, triggers and functions of the schema are never run, and cells are checked
-/// before they are used.
+/// SQLite opens files by path. So the database is looked up beneath its directory before and after it was opened: a
+/// directory or file that another user exchanged meanwhile is refused. Views, triggers and functions of the schema
+/// are never run, and cells are checked before they are used.
 ///
 /// # Errors
-/// Those of SQLite; `SQLITE_CANTOPEN` for a database that is no regular file, that other users can change, or that was exchanged
-/// while it was opened.
+/// Those of SQLite; `SQLITE_CANTOPEN` for a database that is no regular file, that other users can change, or that
+/// was exchanged while it was opened.
 pub fn open_database(path: &Path) -> rusqlite::Result<Connection> {
     let name = path.file_name().ok_or_else(|| refused(path, &io::ErrorKind::InvalidInput.into()))?;
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
@@ -48,8 +49,9 @@ pub fn open_database(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// File system and inode of a database and of its directory. An absent database is created, because SQLite would create it readable for
-/// everyone. An existing one is not opened: closing it would release the locks that SQLite has on it in this process.
+/// File system and inode of a database and of its directory. An absent database is created, because SQLite would
+/// create it readable for everyone. An existing one is not opened: closing it would release the locks that SQLite has
+/// on it in this process.
 fn identity(directory: &Path, name: &OsStr) -> io::Result<[(u64, u64); 2]> {
     let (tree, name) = (Tree::open_owned(directory)?, name.as_encoded_bytes());
     match tree.create(name, MODE) {
@@ -69,8 +71,9 @@ fn refused(path: &Path, error: &io::Error) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(code, Some(format!("{}: {error}", path.display())))
 }
 
-/// True if the first 100 bytes of the file are not the header of a SQLite database that this program can read. SQLite does not report
-/// all of these as damage: a number of a later format in one of the fields is an error of its own, or makes the database read-only.
+/// True if the first 100 bytes of the file are not the header of a SQLite database that this program can read. SQLite
+/// does not report all of these as damage: a number of a later format in one of the fields is an error of its own, or
+/// makes the database read-only.
 pub fn has_damaged_header(path: &Path) -> bool {
     let mut header = [0; 100];
     let read = OpenOptions::new()
@@ -98,7 +101,8 @@ mod tests {
     use super::open_database;
     use rusqlite::Connection;
 
-    /// A database that another user wrote may contain triggers, which would run with the rights of the process that opens it.
+    /// A database that another user wrote may contain triggers, which would run with the rights of the process that
+    /// opens it.
     #[test]
     fn triggers_and_views_of_a_database_are_not_run() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,12 +1,13 @@
 //! The embedded engine: SQLite in one directory, for any number of processes of one host.
 //!
-//! Recording appends a whole group to a log (`log.db`), so its cost hardly depends on the number of changes. Every operation that needs
-//! the table of pending entries (`pending.db`) folds the log into it first; a thread folds it as well when it has grown to
-//! [`FOLD_BYTES`], so that it stays short even without claims. There are two files because SQLite locks by file, and recording must not
-//! wait for a fold.
+//! Recording appends a whole group to a log (`log.db`), so its cost hardly depends on the number of changes. Every
+//! operation that needs the table of pending entries (`pending.db`) folds the log into it first; a thread folds it as
+//! well when it has grown to [`FOLD_BYTES`], so that it stays short even without claims. There are two files because
+//! SQLite locks by file, and recording must not wait for a fold.
 //!
-//! A commit returns when it is on stable storage (`synchronous = FULL`). The table stores, in the same transaction, up to which sequence
-//! number the log was folded; only then is the log cut. After a crash at any point a change therefore counts once, from one of the files.
+//! A commit returns when it is on stable storage (`synchronous = FULL`). The table stores, in the same transaction,
+//! up to which sequence number the log was folded; only then is the log cut. After a crash at any point a change
+//! therefore counts once, from one of the files.
 
 mod backlog;
 mod claims;
@@ -42,7 +43,8 @@ const CUT_GROUPS: usize = 4;
 /// Least time between two cuts, for appending threads.
 const AFTER_CUT: Duration = Duration::from_micros(200);
 
-/// The files of a changelog. A copy is whole if the log is copied first: what was folded meanwhile is in both, and counts once.
+/// The files of a changelog. A copy is whole if the log is copied first: what was folded meanwhile is in both, and
+/// counts once.
 pub const DATABASES: [&str; 2] = ["log.db", "pending.db"];
 
 /// A changelog in a directory.
@@ -56,8 +58,8 @@ pub struct Embedded {
 struct Shared {
     log_file: PathBuf,
     pending_file: PathBuf,
-    /// Connections for reading and cutting the log, and for the pending table. One thread of this process writes at a time: SQLite
-    /// has locks of its own, but a thread that finds those taken sleeps for milliseconds.
+    /// Connections for reading and cutting the log, and for the pending table. One thread of this process writes at a
+    /// time: SQLite has locks of its own, but a thread that finds those taken sleeps for milliseconds.
     open: Mutex<Open>,
     /// Held while the log is written.
     log_turn: Mutex<()>,
@@ -149,7 +151,8 @@ impl Shared {
         Store(Database { connection, file: &self.pending_file })
     }
 
-    /// Checks that both files belong together. Files of two changelogs, or one that was lost or restored from a backup, would lose changes.
+    /// Checks that both files belong together. Files of two changelogs, or one that was lost or restored from a
+    /// backup, would lose changes.
     fn pair(&self) -> Result<()> {
         let open = lock(&self.open);
         let (log, store) = (self.log(&open.log), self.store(&open.pending));
@@ -270,8 +273,9 @@ impl Shared {
         Ok(value)
     }
 
-    /// Cuts the log up to a change, some groups at a time, and lets SQLite write its own log from the beginning again: that takes
-    /// a moment at which all of it is in the file. So most is moved while others append, and the rest while they wait.
+    /// Cuts the log up to a change, some groups at a time, and lets SQLite write its own log from the beginning
+    /// again: that takes a moment at which all of it is in the file. So most is moved while others append, and the
+    /// rest while they wait.
     fn cut(&self, log: Log<'_>, folded: Sequence) -> Result<()> {
         let some = || {
             let _turn = lock(&self.log_turn);

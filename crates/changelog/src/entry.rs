@@ -160,7 +160,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// True if the server lost changes that it had recorded before `now`: it came back without its files, or with older ones.
+    /// True if the server lost changes that it had recorded before `now`: it came back without its files, or with
+    /// older ones.
     pub fn is_lost(&self, now: &Memory) -> bool {
         self.identity != now.identity || now.sequence < self.sequence
     }

@@ -1,12 +1,13 @@
 //! Changelog: durable queue of changes that are not yet protected.
 //!
-//! A monitor records changes of paths; workers claim the entries that are due, bring redundancy up to date, and complete them. A change that
-//! [`record`](Changelog::record) acknowledged stays until a worker completed it: a crash of the process, of a worker or of the server
-//! repeats work and loses no change (within the limits of [`Durability`]).
+//! A monitor records changes of paths; workers claim the entries that are due, bring redundancy up to date, and
+//! complete them. A change that [`record`](Changelog::record) acknowledged stays until a worker completed it: a crash
+//! of the process, of a worker or of the server repeats work and loses no change (within the limits of
+//! [`Durability`]).
 //!
 //! # Entries
-//! There is at most one [`Entry`] per path: the work to do ([`Kind`]), the bytes that changed, the place where redundancy of the path may
-//! still lie (its *origin*), and times. Changes merge as they are recorded:
+//! There is at most one [`Entry`] per path: the work to do ([`Kind`]), the bytes that changed, the place where
+//! redundancy of the path may still lie (its *origin*), and times. Changes merge as they are recorded:
 //!
 //! | changes | become |
 //! | --- | --- |
@@ -29,9 +30,9 @@
 //!
 //! A deletion that is created for an origin never replaces an entry that is there already.
 //!
-//! Entries can be processed in any order if workers keep two rules. A deletion removes the redundancy of what is *absent* at and beneath its
-//! path. An origin is a hint: redundancy found there counts only if its header agrees with the file, otherwise it is computed again. The
-//! order of claims makes that rare.
+//! Entries can be processed in any order if workers keep two rules. A deletion removes the redundancy of what is
+//! *absent* at and beneath its path. An origin is a hint: redundancy found there counts only if its header agrees
+//! with the file, otherwise it is computed again. The order of claims makes that rare.
 //!
 //! # Versions
 //! A modification may name the versions of the file before and after it ([`Span`]): then nothing but its range was
@@ -47,18 +48,20 @@
 //!
 //! All times come from callers, whose clocks may jump:
 //! - forward: entries are due and leases end early; fencing numbers refuse workers that lost their claims.
-//! - back: a lease or a due time from the future (for due times, by more than [`CLOCK_TOLERANCE`]) is treated as if it began at the time of
-//!   the next claim. So nothing waits longer than intended, counted from then.
+//! - back: a lease or a due time from the future (for due times, by more than [`CLOCK_TOLERANCE`]) is treated as if
+//!   it began at the time of the next claim. So nothing waits longer than intended, counted from then.
 //!
 //! # Claims
-//! [`claim`](Changelog::claim) returns due entries, highest priority first, then by due time, sequence and path. One worker holds an entry
-//! until its lease ends; the next claim of any worker ends all leases that ran out by its clock. From then on the former worker is
-//! [refused](Error::Refused). Two claims never touch the same path or origin, nor paths beneath each other, except that gaps touch nothing;
-//! an entry that has to wait for that reason keeps its place before later ones that overlap with it.
+//! [`claim`](Changelog::claim) returns due entries, highest priority first, then by due time, sequence and path. One
+//! worker holds an entry until its lease ends; the next claim of any worker ends all leases that ran out by its
+//! clock. From then on the former worker is [refused](Error::Refused). Two claims never touch the same path or
+//! origin, nor paths beneath each other, except that gaps touch nothing; an entry that has to wait for that reason
+//! keeps its place before later ones that overlap with it.
 //!
-//! A claim covers changes up to [`Entry::sequence`]. Later changes are part of the entry, but stay after its completion. A rename or a
-//! deletion of a directory moves the entry away during the claim: the worker is refused, and no other worker touches the path before it
-//! was refused or its lease ended. A worker calls [`still_mine`](Changelog::still_mine) right before it commits its result.
+//! A claim covers changes up to [`Entry::sequence`]. Later changes are part of the entry, but stay after its
+//! completion. A rename or a deletion of a directory moves the entry away during the claim: the worker is refused,
+//! and no other worker touches the path before it was refused or its lease ended. A worker calls
+//! [`still_mine`](Changelog::still_mine) right before it commits its result.
 //!
 //! # Engines
 //! [`Embedded`] (SQLite) for one host; `Redis` (feature `redis`, on by default) for several. The feature `testing` adds
@@ -110,8 +113,8 @@ pub const MAX_CLAIM: usize = 1024;
 /// Most entries that one call of [`Changelog::entries`] gives.
 pub const MAX_PAGE: usize = 4096;
 
-/// Largest difference between clocks of hosts, in nanoseconds. An entry from further in the future was recorded before the clock was set
-/// back.
+/// Largest difference between clocks of hosts, in nanoseconds. An entry from further in the future was recorded
+/// before the clock was set back.
 pub const CLOCK_TOLERANCE: Nanos = SECOND;
 
 /// A changelog; the contract is in the description of the [crate](self).
@@ -119,8 +122,8 @@ pub const CLOCK_TOLERANCE: Nanos = SECOND;
 /// Every method can fail with the errors of the engine: [`Error::Database`], [`Error::Busy`] and
 /// [`Error::Damaged`], or [`Error::Away`], [`Error::Server`] and [`Error::Answer`].
 pub trait Changelog: Send + Sync {
-    /// Queues changes for recording, in order, without waiting until they are durable; waits only while [`queue::QUEUE_BYTES`] are queued. An
-    /// empty list returns a ticket for everything that was queued before.
+    /// Queues changes for recording, in order, without waiting until they are durable; waits only while
+    /// [`queue::QUEUE_BYTES`] are queued. An empty list returns a ticket for everything that was queued before.
     ///
     /// # Errors
     /// An invalid change ([`Error::Path`], [`Error::Range`], [`Error::Nested`]): none of them is queued then.
@@ -148,7 +151,8 @@ pub trait Changelog: Send + Sync {
     /// [`Error::Refused`]: stop working on it. The engine's.
     fn renew(&self, claim: &mut Claim, lease: Duration, now: Nanos) -> Result<()>;
 
-    /// As [`renew`](Changelog::renew), for many at once: an engine may do it in one commit. Returns the tokens of those that are refused.
+    /// As [`renew`](Changelog::renew), for many at once: an engine may do it in one commit. Returns the tokens of
+    /// those that are refused.
     ///
     /// # Errors
     /// The engine's; then any of them may be renewed.
@@ -181,8 +185,8 @@ pub trait Changelog: Send + Sync {
         claims.iter().map(|claim| self.still_mine(claim)).collect()
     }
 
-    /// As [`complete`](Changelog::complete), for many at once: an engine may do it in one commit. A claim that is refused does
-    /// not keep the others from being completed.
+    /// As [`complete`](Changelog::complete), for many at once: an engine may do it in one commit. A claim that is
+    /// refused does not keep the others from being completed.
     ///
     /// # Errors
     /// The engine's; then any of them may be completed.
@@ -194,7 +198,8 @@ pub trait Changelog: Send + Sync {
         claims.iter().map(complete).collect()
     }
 
-    /// Ends the leases of dead workers, as if they had run out; returns their number. An engine that does not know its workers does nothing.
+    /// Ends the leases of dead workers, as if they had run out; returns their number. An engine that does not know
+    /// its workers does nothing.
     ///
     /// # Errors
     /// The engine's.
@@ -209,8 +214,8 @@ pub trait Changelog: Send + Sync {
     /// [`Error::Refused`]. The engine's.
     fn release(&self, claim: &Claim, retry_at: Nanos, now: Nanos) -> Result<()>;
 
-    /// Gives back claims on which no work was begun: the entries are due as before, for any worker. An engine that cannot do that counts an
-    /// attempt. A refused claim belongs to another worker already.
+    /// Gives back claims on which no work was begun: the entries are due as before, for any worker. An engine that
+    /// cannot do that counts an attempt. A refused claim belongs to another worker already.
     ///
     /// # Errors
     /// The engine's.
@@ -227,7 +232,8 @@ pub trait Changelog: Send + Sync {
     /// The engine's.
     fn pending(&self) -> Result<Summary>;
 
-    /// Whether anything may be claimed by a worker: an answer that costs the same however much is pending, where an engine can.
+    /// Whether anything may be claimed by a worker: an answer that costs the same however much is pending, where an
+    /// engine can.
     ///
     /// # Errors
     /// The engine's.
@@ -241,7 +247,8 @@ pub trait Changelog: Send + Sync {
     /// The engine's.
     fn entries(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<Entry>>;
 
-    /// True if anything is pending for the file that is or was at a path, or for a directory above it. Reads all entries.
+    /// True if anything is pending for the file that is or was at a path, or for a directory above it. Reads all
+    /// entries.
     ///
     /// # Errors
     /// The engine's.
@@ -264,7 +271,8 @@ pub trait Changelog: Send + Sync {
     /// The engine's.
     fn sequence(&self) -> Result<Sequence>;
 
-    /// Identity by which a loss of recorded changes is noticed; none for an engine whose files lie beside those of the vault.
+    /// Identity by which a loss of recorded changes is noticed; none for an engine whose files lie beside those of
+    /// the vault.
     ///
     /// # Errors
     /// The engine's.

@@ -1,7 +1,7 @@
 //! Reference model: a readable changelog in memory, never optimised. Engines are compared with it.
 //!
-//! It keeps the facts of each path in order. The pending entry follows from all of them, the rest after a completion from those after
-//! the claim.
+//! It keeps the facts of each path in order. The pending entry follows from all of them, the rest after a completion
+//! from those after the claim.
 
 use crate::busy::{Busy, MAX_PASSED_OVER};
 use crate::change::{Change, Span, What, When, is_within};

@@ -1,8 +1,9 @@
 //! Group commit: one thread makes the changes of many writers durable together.
 //!
-//! A writer puts its changes into the open group and gets a [`Ticket`]. The committer takes the group as soon as
-//! a writer waits for one of its tickets, so a single writer is answered after one commit; while it commits, the next group fills. A
-//! group without a waiting writer is taken when it is half full or [`GROUP_TIME`] old: few commits under load, and a bounded time in memory.
+//! A writer puts its changes into the open group and gets a [`Ticket`]. The committer takes the group as soon as a
+//! writer waits for one of its tickets, so a single writer is answered after one commit; while it commits, the next
+//! group fills. A group without a waiting writer is taken when it is half full or [`GROUP_TIME`] old: few commits
+//! under load, and a bounded time in memory.
 
 use crate::change::Change;
 use crate::entry::Sequence;

@@ -1,11 +1,12 @@
 //! The engine for more than one host: a Redis server, 7.0 or later, that keeps an append-only file.
 //!
-//! Every operation is one function of the library in `functions.lua` and `claims.lua`, so it happens as a whole or not at all. The
-//! library is loaded when the changelog is opened and again whenever the server has lost it. Changes are merged as
-//! they arrive.
+//! Every operation is one function of the library in `functions.lua` and `claims.lua`, so it happens as a whole or
+//! not at all. The library is loaded when the changelog is opened and again whenever the server has lost it. Changes
+//! are merged as they arrive.
 //!
-//! A call that gets no answer is repeated a bounded number of times with the same request number, and the server answers a repeated
-//! request as before, so that a rename counts once. If the server stays away, the call fails; the changes may or may not be recorded then.
+//! A call that gets no answer is repeated a bounded number of times with the same request number, and the server
+//! answers a repeated request as before, so that a rename counts once. If the server stays away, the call fails; the
+//! changes may or may not be recorded then.
 
 pub mod address;
 mod answer;
@@ -149,7 +150,8 @@ impl Changelog for Redis {
         refused.iter().map(Answer::number).collect()
     }
 
-    /// Two calls: the list of workers, then the dead ones of them. Names of workers are never used again, so a worker that was dead stays dead.
+    /// Two calls: the list of workers, then the dead ones of them. Names of workers are never used again, so a worker
+    /// that was dead stays dead.
     fn expire_dead_workers(&self, is_dead: &dyn Fn(&WorkerId) -> bool) -> Result<u64> {
         let workers = self.link().call("workers", &[])?.list()?;
         let mut dead = Vec::new();

@@ -1,7 +1,7 @@
 //! Address of a Redis server, with and without the password in it.
 //!
-//! Compiled without the feature `redis` as well: settings that name a server are read, and opening its changelog fails with
-//! [`Error::NotBuilt`](crate::Error::NotBuilt).
+//! Compiled without the feature `redis` as well: settings that name a server are read, and opening its changelog
+//! fails with [`Error::NotBuilt`](crate::Error::NotBuilt).
 
 use crate::Changelog;
 use crate::error::Result;
@@ -11,7 +11,8 @@ use std::sync::Arc;
 /// The changelog of one vault on a Redis server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Server {
-    /// As in `redis://user:password@host:port/database`. The module `redis::address` lists other sources of the password.
+    /// As in `redis://user:password@host:port/database`. The module `redis::address` lists other sources of the
+    /// password.
     pub url: String,
     /// Name of the changelog on that server: 1 to 64 letters, digits, `-`, `_` or `.`.
     pub name: String,

@@ -1,11 +1,13 @@
 //! Device choice: the CPU's own kernels, a CUDA or OpenCL device, or whichever is expected to finish first.
 //!
-//! A [`Chooser`] is a [`Backends`] value: libraries that code (`gabion-shard`, `gabion-vault`) take it from their caller.
+//! A [`Chooser`] is a [`Backends`] value: libraries that code (`gabion-shard`, `gabion-vault`) take it from their
+//! caller.
 //!
-//! - A device that the user names is opened at once, so that a missing one is an error before any work begins. Nothing replaces it.
-//! - `auto` opens nothing before there is something to compute. Then CPU and devices are measured with the plan, block size and number
-//!   of threads of the job, once per machine (`rates` keeps the result), and the one that is expected to finish first is used. A CPU that is
-//!   also an OpenCL device is not measured twice.
+//! - A device that the user names is opened at once, so that a missing one is an error before any work begins.
+//!   Nothing replaces it.
+//! - `auto` opens nothing before there is something to compute. Then CPU and devices are measured with the plan,
+//!   block size and number of threads of the job, once per machine (`rates` keeps the result), and the one that is
+//!   expected to finish first is used. A CPU that is also an OpenCL device is not measured twice.
 //!
 //! [`Chooser::report`] says what was chosen and why.
 
@@ -104,7 +106,8 @@ pub enum DeviceError {
 /// Data below which `auto` measures and opens nothing: the CPU finishes before a device has started.
 pub const SMALL: u64 = 64 << 20;
 
-/// Blocks below which `auto` leaves single stripes to the CPU: the transfer of a stripe costs more than the CPU takes for it.
+/// Blocks below which `auto` leaves single stripes to the CPU: the transfer of a stripe costs more than the CPU takes
+/// for it.
 pub const SMALL_BLOCK: usize = 64 << 10;
 
 /// Bytes of data assumed for a stream.
@@ -269,7 +272,8 @@ impl Chooser {
 }
 
 impl Backends for Chooser {
-    /// The first job decides for all that follow. A device that fails while it is measured is not chosen, and the report says why.
+    /// The first job decides for all that follow. A device that fails while it is measured is not chosen, and the
+    /// report says why.
     fn choose(&self, job: &Job<'_>) -> Result<Option<SharedBackend>, Error> {
         if self.leaves_to_cpu(job) {
             return Ok(None);

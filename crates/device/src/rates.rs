@@ -1,4 +1,5 @@
-//! Measured rates, kept from run to run in one JSON file. The key of an entry names everything that the rate depends on.
+//! Measured rates, kept from run to run in one JSON file. The key of an entry names everything that the rate depends
+//! on.
 
 use super::measure::measure;
 use super::{DeviceError, Rate};

@@ -1,4 +1,5 @@
-//! Choice of a back end, as a value: a library that codes takes a [`Backends`] from its caller and never chooses a device itself.
+//! Choice of a back end, as a value: a library that codes takes a [`Backends`] from its caller and never chooses a
+//! device itself.
 //!
 //! `None` stands for the kernels of the CPU everywhere, so that libraries can keep paths that only these have.
 

@@ -5,11 +5,11 @@
 //! Durability forecasts for erasure codes and pools of disks.
 //!
 //! The model is a Markov chain: its states count the missing disks, transitions are disk failures, rebuilds and read
-//! errors during rebuilds, and its absorbing state is corrupt or lost data. Two [`Model`]s differ in whether blocks are
-//! verified while they are read for a rebuild. A chain is solved exactly, over rational numbers ([`Chain`]), because
-//! its matrix is so ill-conditioned that floating point gives wrong results for good codes. [`simulate`] runs the same
-//! process with single disks, for comparison; [`Placement`] uses the layouts of real files. `docs/reference/forecast.md` has the
-//! sources of the formulas and their limits.
+//! errors during rebuilds, and its absorbing state is corrupt or lost data. Two [`Model`]s differ in whether blocks
+//! are verified while they are read for a rebuild. A chain is solved exactly, over rational numbers ([`Chain`]),
+//! because its matrix is so ill-conditioned that floating point gives wrong results for good codes. [`simulate`] runs
+//! the same process with single disks, for comparison; [`Placement`] uses the layouts of real files.
+//! `docs/reference/forecast.md` has the sources of the formulas and their limits.
 //!
 //! The crate does no I/O, and random numbers come from a given seed.
 

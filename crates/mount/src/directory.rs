@@ -81,8 +81,8 @@ impl VerifiedReads {
 
 impl Directory {
     /// A file system for the directory at `path`; the entry `hidden` in its root is invisible. With `verified`, files
-    /// opened read-only are verified block by block, and bad blocks are reconstructed. With `passthrough`, the kernel reads
-    /// files directly that are opened read-only and cannot be verified.
+    /// opened read-only are verified block by block, and bad blocks are reconstructed. With `passthrough`, the kernel
+    /// reads files directly that are opened read-only and cannot be verified.
     ///
     /// # Errors
     /// The directory cannot be opened, or the flush thread cannot be started.

@@ -4,8 +4,8 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Bytes of a name as printable text. Names are untrusted: a terminal would obey control characters and reverse the direction of text.
-/// Escapes begin with a backslash, so that different names look different.
+/// Bytes of a name as printable text. Names are untrusted: a terminal would obey control characters and reverse the
+/// direction of text. Escapes begin with a backslash, so that different names look different.
 pub struct DisplayPath<'a>(&'a [u8]);
 
 impl<'a> DisplayPath<'a> {

@@ -1,7 +1,8 @@
 //! Fault point for tests: ends the process before a counted file-system change.
 //!
-//! Crash tests must not depend on the speed of the machine, so they do not kill after a time. A test starts a child process that
-//! calls [`kill_before`] and then makes one change; the process is killed by SIGKILL at the chosen point, as `kill -9` does.
+//! Crash tests must not depend on the speed of the machine, so they do not kill after a time. A test starts a child
+//! process that calls [`kill_before`] and then makes one change; the process is killed by SIGKILL at the chosen
+//! point, as `kill -9` does.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,6 +1,7 @@
 //! Small files of a repository: readable by their owner only, replaced as a whole, opened without following links.
 //!
-//! A repository may lie in a tree that other users can write to, so a link or a pipe may lie under the name of one of its files.
+//! A repository may lie in a tree that other users can write to, so a link or a pipe may lie under the name of one of
+//! its files.
 
 use crate::tree::{Kind, Tree, absent_is_none};
 use std::fs::File;
@@ -30,7 +31,8 @@ pub fn read_text(file: impl Read) -> io::Result<String> {
 /// Reads a small file of a repository; none if it is absent.
 ///
 /// # Errors
-/// Those of the operating system; `InvalidData` if it is no text or no regular file; [`Untrusted`](crate::tree::Untrusted).
+/// Those of the operating system; `InvalidData` if it is no text or no regular file;
+/// [`Untrusted`](crate::tree::Untrusted).
 pub fn read(repository: &Path, name: &str) -> io::Result<Option<String>> {
     let Some(tree) = absent_is_none(Tree::open_owned(repository))? else { return Ok(None) };
     let Some(found) = tree.find(name.as_bytes())? else { return Ok(None) };

@@ -1,7 +1,8 @@
 //! Directory tree whose paths cannot lead out of it.
 //!
-//! Paths are bytes relative to the root. The kernel resolves them beneath the root and refuses symbolic links on the way (`openat2`), so
-//! neither a hostile name nor a link that is created meanwhile can lead elsewhere. The length limit of a path counts from the root.
+//! Paths are bytes relative to the root. The kernel resolves them beneath the root and refuses symbolic links on the
+//! way (`openat2`), so neither a hostile name nor a link that is created meanwhile can lead elsewhere. The length
+//! limit of a path counts from the root.
 
 mod durable;
 mod ownership;
@@ -86,7 +87,8 @@ pub struct Stat {
     pub birth: Option<i64>,
 }
 
-/// Version of a file: equal before and after reading if the bytes belong to one version, and later as long as it is that version.
+/// Version of a file: equal before and after reading if the bytes belong to one version, and later as long as it is
+/// that version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation {
     /// Bytes.
@@ -100,7 +102,7 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// True if size, mtime and inode are equal: no write between the two, as far as these tell. Renames and chmod change the ctime alone.
+    /// True if size, mtime and inode are equal: no write between the two. Renames and chmod change the ctime alone.
     pub fn is_unwritten_since(&self, other: &Generation) -> bool {
         (self.size, self.mtime, self.inode) == (other.size, other.mtime, other.inode)
     }
@@ -208,8 +210,8 @@ const MAX_AT_ONCE: usize = 2048;
 /// Those of the operating system.
 pub fn open_beneath(root: &OwnedFd, path: &[u8], flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
     let mode = Mode::from_raw_mode(mode);
-    // The kernel limits the length of one call. A path may be longer, by the prefix within the repository, or because programs created
-    // it step by step.
+    // The kernel limits the length of one call. A path may be longer, by the prefix within the repository, or because
+    // programs created it step by step.
     let mut reached: Option<OwnedFd> = None;
     let mut rest = path;
     while rest.len() > MAX_AT_ONCE {
@@ -434,8 +436,9 @@ impl Tree {
         Ok(renameat(self.parent(from)?, split(from).1, self.parent(to)?, split(to).1)?)
     }
 
-    /// As [`rename`](Tree::rename), for a file that need not survive a crash of the machine: some file systems write a file out before a
-    /// rename replaces another. A process that is killed in between leaves the old file at `from`.
+    /// As [`rename`](Tree::rename), for a file that need not survive a crash of the machine: some file systems write
+    /// a file out before a rename replaces another. A process that is killed in between leaves the old file at
+    /// `from`.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -554,7 +557,8 @@ impl Tree {
         Ok(rustix::fs::fstatvfs(&self.0.root)?.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
     }
 
-    /// The error that a write to `name` would give, if that can be known without writing; for `.`, creating files in the root.
+    /// The error that a write to `name` would give, if that can be known without writing; for `.`, creating files in
+    /// the root.
     ///
     /// # Errors
     /// Those of the operating system; nothing of that name is no error.

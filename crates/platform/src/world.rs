@@ -1,4 +1,5 @@
-//! Clock, random identities and names of host and process: the only access to time and randomness, so that tests can set the clock.
+//! Clock, random identities and names of host and process: the only access to time and randomness, so that tests can
+//! set the clock.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicI64, Ordering};

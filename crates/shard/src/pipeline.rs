@@ -1,8 +1,9 @@
 //! Pipeline: stripes are processed in parallel and delivered in order, in bounded memory.
 //!
-//! A worker takes a free buffer, claims the next stripe (one worker at a time, so that a stream can be read there), processes it and hands it
-//! over; the caller's thread takes stripes in order and returns the buffer. Reading, coding and writing of different stripes overlap, and a
-//! stripe stays on one core and in its cache. The number of buffers bounds memory, whatever the size of the file.
+//! A worker takes a free buffer, claims the next stripe (one worker at a time, so that a stream can be read there),
+//! processes it and hands it over; the caller's thread takes stripes in order and returns the buffer. Reading, coding
+//! and writing of different stripes overlap, and a stripe stays on one core and in its cache. The number of buffers
+//! bounds memory, whatever the size of the file.
 
 use crate::error::Error;
 use gabion_engine::backends::{Backends, PlanKernel};
@@ -64,8 +65,8 @@ struct Claims<B, C> {
     closed: bool,
 }
 
-/// Runs `claim` in order by one thread at a time, `work` in parallel and `finish` in order on this thread, for the stripes 0, 1, … until
-/// `claim` returns false. Returns their number.
+/// Runs `claim` in order by one thread at a time, `work` in parallel and `finish` in order on this thread, for the
+/// stripes 0, 1, … until `claim` returns false. Returns their number.
 ///
 /// # Errors
 /// The first error in the order of stripes; workers end at their next stripe then.

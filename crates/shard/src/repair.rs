@@ -195,8 +195,8 @@ fn read_back(
     Ok(hasher.finalize())
 }
 
-/// Path for a missing shard: its usual name, or another one if a shard that must stay has that name. Users rename shards, and a shard under the
-/// name of another one is as valuable as any.
+/// Path for a missing shard: its usual name, or another one if a shard that must stay has that name. Users rename
+/// shards, and a shard under the name of another one is as valuable as any.
 fn place_for(scan: &Scan, set: &Set, report: &Report, index: u32) -> PathBuf {
     let place = set.place(&scan.dir, index);
     if !is_needed(scan, set, report, &place) {

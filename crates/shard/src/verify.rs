@@ -200,8 +200,8 @@ fn damaged_shard<'a>(scan: &'a Scan, set: &Set, index: u32) -> Option<&'a Damage
 /// Frames of a file with a damaged header that are looked at.
 const SAMPLES: u64 = 64;
 
-/// True if a file in the place of a shard was that shard: it has exactly the right length, or a block with the seal that only this
-/// shard has in this stripe.
+/// True if a file in the place of a shard was that shard: it has exactly the right length, or a block with the seal
+/// that only this shard has in this stripe.
 fn was_shard_of(damaged: &Damaged, sources: &Sources, index: u32) -> bool {
     let Ok(Some((file, metadata))) = open_regular(&damaged.path) else { return false };
     if metadata.len() == sources.shard_len() || metadata.len() == 0 {

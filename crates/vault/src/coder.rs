@@ -1,6 +1,7 @@
 //! Coders: codes compiled for use: encoding, signatures and their law, optional hashes, repair.
 //!
-//! The back end that computes is a value of the caller ([`Coders::with_backends`]). Redundancy files are the same whatever computes them.
+//! The back end that computes is a value of the caller ([`Coders::with_backends`]). Redundancy files are the same
+//! whatever computes them.
 
 mod device;
 
@@ -180,7 +181,8 @@ impl Coders {
         Ok(Coders { devices: Some(Devices { backends, threads }), ..Coders::new()? })
     }
 
-    /// The coder for new redundancy with an identity such as `subspace:8+2:w8` or, in short, `8+2`; with ` blake3` behind it, one whose blocks have that.
+    /// The coder for new redundancy with an identity such as `subspace:8+2:w8` or, in short, `8+2`; with ` blake3`
+    /// behind it, one whose blocks have that.
     ///
     /// # Errors
     /// An identity that no code has.

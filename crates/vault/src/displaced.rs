@@ -74,7 +74,8 @@ pub(crate) fn keeps_any(repository: &Repository) -> io::Result<bool> {
     Ok(repository.tree.find(DISPLACED)?.is_some())
 }
 
-/// Redundancy that is at a place. What is damaged counts as nothing, and so does what a later program wrote: neither is moved.
+/// Redundancy that is at a place. What is damaged counts as nothing, and so does what a later program wrote: neither
+/// is moved.
 ///
 /// # Errors
 /// The redundancy cannot be read; without it the file would be encoded as new content.

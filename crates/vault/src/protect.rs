@@ -96,7 +96,8 @@ fn scan_and_renew(vault: &Vault, context: RunContext<'_>) -> Result<Seen, ScanEr
         return scan(vault, context);
     }
     let seen = scan_tree(vault, &[Vec::new()], Some(&vault.coders), context)?;
-    // What is damaged is not looked at before it is repaired, and what the catalogue did not know not before the next run.
+    // What is damaged is not looked at before it is repaired, and what the catalogue did not know not before the next
+    // run.
     let is_all = seen.known > 0 && seen.unreadable.is_empty() && vault.catalogue.affected()?.is_empty();
     if seen.outdated == 0 && is_all {
         vault.catalogue.set_note(FORMAT, Some(&newest))?;
@@ -104,7 +105,8 @@ fn scan_and_renew(vault: &Vault, context: RunContext<'_>) -> Result<Seen, ScanEr
     Ok(seen)
 }
 
-/// Whether a vault of a directory has no redundancy at all, as when it is new. A pool may have some on targets that do not answer.
+/// Whether a vault of a directory has no redundancy at all, as when it is new. A pool may have some on targets that
+/// do not answer.
 fn has_no_redundancy(vault: &Vault) -> bool {
     let is_empty = |tree: &tree::Tree, top: &[u8]| {
         let names = tree::absent_is_none(tree.directory(top).and_then(|directory| directory.names()));

@@ -193,7 +193,8 @@ pub fn status(
 }
 
 impl Status {
-    /// Which losses the vault survives now, by its codes, what is left of the redundancy of its files, and where names are.
+    /// Which losses the vault survives now, by its codes, what is left of the redundancy of its files, and where
+    /// names are.
     pub fn promises(&self, vault: &Vault) -> Vec<VaultPromise> {
         let is_one_disk = || match &self.targets[..] {
             [data, redundancy] => data.domain == redundancy.domain,

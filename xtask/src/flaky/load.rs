@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 /// Name of the hidden task that a process of the load runs.
 pub(super) const TASK: &str = "burn";
 
-/// The running processes. They end with this value, and also with this process if it is killed: each reads from a pipe that only this
-/// process can write to, and ends with the pipe.
+/// The running processes. They end with this value, and also with this process if it is killed: each reads from a
+/// pipe that only this process can write to, and ends with the pipe.
 pub(super) struct Load(Vec<Child>);
 
 impl Load {

@@ -25,7 +25,8 @@ pub(super) struct Suite {
 }
 
 impl Suite {
-    /// Runs all tests once. Their output goes to a file, not through a pipe: a process that a test leaves behind would keep a pipe open.
+    /// Runs all tests once. Their output goes to a file, not through a pipe: a process that a test leaves behind
+    /// would keep a pipe open.
     pub(super) fn run(&self, output: &Path, limit: u64) -> Result<End> {
         let file = File::create(output).with_context(|| format!("creating {}", output.display()))?;
         let errors = file.try_clone().with_context(|| format!("opening {}", output.display()))?;
@@ -44,7 +45,8 @@ impl Suite {
     }
 }
 
-/// Builds the suites in one call of cargo and asks each for its tests. `prepare` adds variables to the commands that run tests.
+/// Builds the suites in one call of cargo and asks each for its tests. `prepare` adds variables to the commands that
+/// run tests.
 pub(super) fn build(
     names: &[Name],
     filter: Option<&str>,
@@ -64,7 +66,8 @@ pub(super) fn build(
     names.iter().map(found).collect()
 }
 
-/// The whole workspace, as in `cargo xtask test`: for a part of it cargo chooses other features and compiles nearly everything once more.
+/// The whole workspace, as in `cargo xtask test`: for a part of it cargo chooses other features and compiles nearly
+/// everything once more.
 fn build_command(names: &[Name]) -> Cmd {
     let mut suites: Vec<&str> = names.iter().map(|name| name.suite.as_str()).collect();
     suites.sort_unstable();

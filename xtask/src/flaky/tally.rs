@@ -27,7 +27,8 @@ enum Outcome {
 }
 
 impl Tally {
-    /// Adds one run of a suite. Returns the tests that failed in it; a test without a result failed as well: the program ended before.
+    /// Adds one run of a suite. Returns the tests that failed in it; a test without a result failed as well: the
+    /// program ended before.
     pub(super) fn add(&mut self, suite: &Suite, text: &str, end: &End, output: &Path) -> Vec<String> {
         let failed = self.add_output(&suite.name.to_string(), &suite.tests, text, output);
         // It says that all went well and ends with an error: something outside of the tests failed.
@@ -93,8 +94,8 @@ fn outcomes(text: &str) -> BTreeMap<&str, Outcome> {
     text.lines().filter_map(outcome).collect()
 }
 
-/// The result in one line. What a test or its children print without being captured may stand before it on the same line, or between name and
-/// result.
+/// The result in one line. What a test or its children print without being captured may stand before it on the same
+/// line, or between name and result.
 fn outcome(line: &str) -> Option<(&str, Outcome)> {
     let (at, _) = line.match_indices("test ").find(|(at, word)| {
         let rest = &line[at + word.len()..];
@@ -132,7 +133,8 @@ mod tests {
         assert_eq!(outcomes("a test of noise test f ... some test ok")["f"], Outcome::Passed);
     }
 
-    /// A test program that aborts in the middle says nothing of the test that did it: such a test must not count as passed.
+    /// A test program that aborts in the middle says nothing of the test that did it: such a test must not count as
+    /// passed.
     #[test]
     fn a_test_without_a_result_has_failed() {
         let tests = ["a".to_owned(), "b".to_owned()];

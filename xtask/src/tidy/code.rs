@@ -125,8 +125,8 @@ pub(super) fn clock(tree: &Tree) -> Vec<Finding> {
     })
 }
 
-/// The program prints through its output module only: the print macros of the standard library panic on a full disk, which would
-/// end a repair in the middle. Unit tests at the end of a file may use them.
+/// The program prints through its output module only: the print macros of the standard library panic on a full disk,
+/// which would end a repair in the middle. Unit tests at the end of a file may use them.
 pub(super) fn output(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in tree.rust().filter(|file| file.path.starts_with(PROGRAM)) {
@@ -177,8 +177,8 @@ mod tests {
     use super::super::places;
     use super::{clock, environment, forbid_unsafe, json, kernel_table, leftovers, output, unsafe_rooms};
 
-    /// Every print macro and handle of standard output in the program is found; comments, texts, other macros, unit tests and
-    /// other crates are not.
+    /// Every print macro and handle of standard output in the program is found; comments, texts, other macros, unit
+    /// tests and other crates are not.
     #[test]
     fn output_outside_its_module_is_found() {
         let text = "// println!()\nlet s = \"print!\";\noutln!(\"a\");\nprintln!(\"a\");\neprintln!(\"a\");\nprint!(\"a\");\neprint!(\"a\");\n\

@@ -1,50 +1,17 @@
 //! Rule about the width of what people read: comments in Rust, prose in Markdown.
 
-use super::lists::{MAX_COLUMNS, WIDE_FILES};
+use super::lists::MAX_COLUMNS;
 use super::scan::{self, Part};
 use super::{Finding, Source, Tree, numbered};
 
-/// No comment line of a Rust file and no line of prose in Markdown is wider than the limit, except in the files of the
-/// list, which may have as many as their number. Tables, code and what cannot be broken may be wider.
+/// No comment line of a Rust file and no line of prose in Markdown is wider than the limit. Tables, code and what
+/// cannot be broken may be wider.
 pub(super) fn columns(tree: &Tree) -> Vec<Finding> {
-    columns_with(tree, WIDE_FILES)
-}
-
-fn columns_with(tree: &Tree, listed: &[(&str, usize)]) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for file in &tree.files {
-        let wide = wide_lines(file);
-        let allowed = listed.iter().find(|(path, _)| *path == file.path).map_or(0, |(_, allowed)| *allowed);
-        let count = wide.len();
-        if count > allowed {
-            let words = format!("wider than {MAX_COLUMNS} columns");
-            let all = if allowed > 0 {
-                format!("{words}; {count} lines, the list allows {allowed}")
-            } else {
-                words
-            };
-            findings.extend(wide.iter().map(|line| Finding::new(&file.path, *line, all.clone())));
-        } else if count < allowed {
-            let message = match count {
-                0 => "no wide lines; take it off the list".to_owned(),
-                _ => format!("{count} wide lines; lower the list's {allowed} to that"),
-            };
-            findings.push(Finding::new(&file.path, 1, message));
-        }
-    }
-    for (path, _) in listed.iter().filter(|(path, _)| !tree.names.contains(*path)) {
-        findings.push(Finding::new(path, 1, "is in the list of wide files but does not exist"));
-    }
-    findings
-}
-
-/// The entries that the list should have, as its source.
-pub(super) fn entries(tree: &Tree) -> String {
-    let counts = tree.files.iter().map(|file| (&file.path, wide_lines(file).len()));
-    counts
-        .filter(|(_, count)| *count > 0)
-        .map(|(path, count)| format!("    (\"{path}\", {count}),\n"))
-        .collect()
+    let message = format!("wider than {MAX_COLUMNS} columns");
+    let of = |file: &Source| -> Vec<Finding> {
+        wide_lines(file).into_iter().map(|line| Finding::new(&file.path, line, message.clone())).collect()
+    };
+    tree.files.iter().flat_map(of).collect()
 }
 
 /// Numbers of the lines of a file that are too wide.
@@ -106,13 +73,8 @@ fn prose(page: &str) -> Vec<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Finding, Tree, places};
-    use super::{columns_with, entries};
-
-    /// The rule without the list of files of this repository.
-    fn unlisted(tree: &Tree) -> Vec<Finding> {
-        columns_with(tree, &[])
-    }
+    use super::super::places;
+    use super::columns;
 
     fn words(count: usize) -> String {
         "word ".repeat(count).trim_end().to_owned()
@@ -126,32 +88,12 @@ mod tests {
         let page =
             format!("# {wide}\n\n{fits}\n{wide}\n- {wide}\n\n| {wide} |\n\n```\n{wide}\n```\n\n    {wide}\n");
         let files = [("a.rs", rust.as_str()), ("b.md", page.as_str()), ("c.toml", wide.as_str())];
-        assert_eq!(places(unlisted, &files), ["a.rs:2", "a.rs:4", "b.md:4", "b.md:5"]);
+        assert_eq!(places(columns, &files), ["a.rs:2", "a.rs:4", "b.md:4", "b.md:5"]);
     }
 
     #[test]
     fn what_cannot_be_broken_may_be_wide() {
         let address = format!("// {}\n// | {} |\n", "x".repeat(150), words(40));
-        assert!(places(unlisted, &[("a.rs", &address)]).is_empty());
-    }
-
-    #[test]
-    fn the_list_only_goes_down() {
-        let text = format!("// {0}\n// {0}\n", words(25));
-        let tree = Tree::of(&[("a.rs", &text)]);
-        let found = |list: &[(&str, usize)]| {
-            let findings = columns_with(&tree, list);
-            (findings.len(), findings.into_iter().map(|finding| finding.message).next())
-        };
-        assert_eq!(found(&[("a.rs", 2)]).0, 0);
-        assert_eq!(
-            found(&[("a.rs", 1)]),
-            (2, Some("wider than 120 columns; 2 lines, the list allows 1".to_owned()))
-        );
-        assert_eq!(found(&[("a.rs", 3)]), (1, Some("2 wide lines; lower the list's 3 to that".to_owned())));
-        assert_eq!(found(&[("a.rs", 2), ("gone.rs", 1)]).0, 1);
-        let narrow = Tree::of(&[("a.rs", "// a\n")]);
-        assert_eq!(columns_with(&narrow, &[("a.rs", 3)])[0].message, "no wide lines; take it off the list");
-        assert_eq!(entries(&tree), "    (\"a.rs\", 2),\n");
+        assert!(places(columns, &[("a.rs", &address)]).is_empty());
     }
 }

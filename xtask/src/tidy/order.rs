@@ -1,7 +1,8 @@
 //! Order of modules: the tables of the architecture document against the imports in the code.
 //!
-//! Each crate has a table under a heading `Modules of` with its path, from the bottom up. A top-level module may import the modules of
-//! rows above its own, and modules of its own row as long as these do not import each other in a circle.
+//! Each crate has a table under a heading `Modules of` with its path, from the bottom up. A top-level module may
+//! import the modules of rows above its own, and modules of its own row as long as these do not import each other in
+//! a circle.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -43,8 +43,8 @@ impl Args {
     ) -> anyhow::Result<Outcome> {
         let cases = compiled(device, self.wishes()?)?;
         let limits = self.limits(device, details, effort)?;
-        // The first large allocation of device memory in a process is slower than later ones (docs/notes/gpu.md), so one
-        // run does not count.
+        // The first large allocation of device memory in a process is slower than later ones (docs/notes/gpu.md), so
+        // one run does not count.
         if let Some(Case { work, code, kernels }) = cases.first() {
             raw(*work, code, &kernels[..kernels.len().min(1)], limits, effort)?;
         }

@@ -1,8 +1,8 @@
 //! Backlog: log that is not folded yet, and the pauses that keep it bounded.
 //!
-//! A writer that records faster than folds go has to be slowed down. Stopping it at a limit would make some calls wait for a whole fold.
-//! Instead, from [`EASY_LOG_BYTES`] on every commit is followed by a pause that grows with the backlog. Half way to [`MAX_LOG_BYTES`]
-//! the pauses balance recording and folding.
+//! A writer that records faster than folds go has to be slowed down. Stopping it at a limit would make some calls
+//! wait for a whole fold. Instead, from [`EASY_LOG_BYTES`] on every commit is followed by a pause that grows with the
+//! backlog. Half way to [`MAX_LOG_BYTES`] the pauses balance recording and folding.
 
 use std::time::Duration;
 

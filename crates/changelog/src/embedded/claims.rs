@@ -9,7 +9,8 @@ use crate::{CLOCK_TOLERANCE, MAX_CLAIM};
 use gabion_platform::world::{Nanos, after};
 use std::time::Duration;
 
-/// Result for a worker that may no longer hold its claim. The transaction commits in either case, because it ends the lock.
+/// Result for a worker that may no longer hold its claim. The transaction commits in either case, because it ends the
+/// lock.
 type Held<T> = std::result::Result<T, Refusal>;
 
 pub(super) fn claim(

@@ -140,8 +140,8 @@ impl<'a> Overlay<'a> {
         Ok(old.and_then(|old| old.state.origin))
     }
 
-    /// Origins that no entry refers to any more get a deletion, unless something is pending there already or they lie within `covered`,
-    /// which the worker clears.
+    /// Origins that no entry refers to any more get a deletion, unless something is pending there already or they lie
+    /// within `covered`, which the worker clears.
     fn clear(
         &mut self,
         orphans: Vec<Vec<u8>>,

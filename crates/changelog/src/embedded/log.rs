@@ -68,8 +68,8 @@ impl Log<'_> {
         self.0.value::<i64>("PRAGMA wal_checkpoint(PASSIVE)", []).map(drop)
     }
 
-    /// For a connection that only cuts: a cut that a crash takes back does no harm, so nobody has to wait for the disk. What is
-    /// appended by others is as durable as before.
+    /// For a connection that only cuts: a cut that a crash takes back does no harm, so nobody has to wait for the
+    /// disk. What is appended by others is as durable as before.
     pub(super) fn cut_without_waiting(self) -> Result<()> {
         self.0.execute("PRAGMA synchronous = NORMAL", []).map(drop)
     }

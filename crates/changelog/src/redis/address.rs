@@ -1,11 +1,13 @@
 //! Address of a Redis server, and the password apart from it.
 //!
-//! Settings, errors and copies on all targets of a pool have the address without a password. The password comes from the environment
-//! variable [`PASSWORD`], from the file that [`PASSWORD_FILE`] names, which only its owner may read, or from the URL that a command was
-//! given; that one is used for this process alone and stands in the list of processes.
+//! Settings, errors and copies on all targets of a pool have the address without a password. The password comes from
+//! the environment variable [`PASSWORD`], from the file that [`PASSWORD_FILE`] names, which only its owner may read,
+//! or from the URL that a command was given; that one is used for this process alone and stands in the list of
+//! processes.
 //!
-//! Connections to `rediss://` addresses are encrypted. The certificate of the server must be valid for its name and signed by an authority of this system, or by
-//! those in the file that [`CA_FILE`] names. A server that wants certificates of its clients gets those of [`CERTIFICATE_FILE`] and [`KEY_FILE`].
+//! Connections to `rediss://` addresses are encrypted. The certificate of the server must be valid for its name and
+//! signed by an authority of this system, or by those in the file that [`CA_FILE`] names. A server that wants
+//! certificates of its clients gets those of [`CERTIFICATE_FILE`] and [`KEY_FILE`].
 
 use crate::error::{Error, Result};
 use crate::server::without_password;

@@ -28,7 +28,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// A client of the server that does one thing at a time.
 pub(super) struct Link {
     client: Client,
-    /// With what the server promised when it was made: settings of a server change, and another one may answer after a failover.
+    /// With what the server promised when it was made: settings of a server change, and another one may answer after
+    /// a failover.
     connection: Option<(Connection, Promise)>,
     address: String,
     keys: Vec<String>,
@@ -128,7 +129,8 @@ impl Link {
         }
     }
 
-    /// The answer, and true if it is on stable storage. Both over one connection, because WAITAOF waits for the writes of its own connection.
+    /// The answer, and true if it is on stable storage. Both over one connection, because WAITAOF waits for the
+    /// writes of its own connection.
     fn attempt(&mut self, command: &Cmd) -> std::result::Result<(Value, bool), Refused> {
         let (connection, promise) = self.connected()?;
         let value = command.query(connection)?;
@@ -168,8 +170,8 @@ impl Link {
         Ok(self.connection.as_ref().map_or(volatile, |(_, promise)| promise.durability))
     }
 
-    /// Reads the settings that decide what the server promises. A change counts as recorded when it is on stable storage: with `appendfsync everysec` only if
-    /// the server can be made to wait for that (`WAITAOF`, since 7.2).
+    /// Reads the settings that decide what the server promises. A change counts as recorded when it is on stable
+    /// storage: with `appendfsync everysec` only if the server can be made to wait for that (`WAITAOF`, since 7.2).
     fn promise(&self, connection: &mut Connection) -> std::result::Result<Promise, Refused> {
         let address = || self.address.clone();
         let mut setting = |name: &str| -> std::result::Result<String, RedisError> {

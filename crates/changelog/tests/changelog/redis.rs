@@ -43,7 +43,8 @@ fn calls(server: &TestServer) -> u64 {
 
 const LEASE: Duration = Duration::from_nanos(10);
 
-/// A worker renewed the claims of its batch one by one, a call each with a wait for the server's disk: the last ones ran out meanwhile.
+/// A worker renewed the claims of its batch one by one, a call each with a wait for the server's disk: the last ones
+/// ran out meanwhile.
 #[test]
 fn all_claims_of_a_batch_are_renewed_in_one_call() {
     let server = TestServer::start();
@@ -73,7 +74,8 @@ fn a_server_that_forgets_is_refused_unless_allowed() {
     assert_eq!(Redis::open(&allowed).expect("allowed").durability(), Durability::Volatile);
 }
 
-/// A server that syncs once a second may lose what it acknowledged, unless it can be asked to wait for its file (7.2 and later).
+/// A server that syncs once a second may lose what it acknowledged, unless it can be asked to wait for its file (7.2
+/// and later).
 #[test]
 fn a_server_that_syncs_every_second_is_refused_unless_it_can_wait() {
     let server = TestServer::start_with(&["--appendonly", "yes", "--appendfsync", "everysec"]);
@@ -94,8 +96,8 @@ fn a_server_that_syncs_every_second_is_refused_unless_it_can_wait() {
     }
 }
 
-/// Durability was checked when the changelog was opened and never again: a server whose settings changed, or another one that took its place,
-/// went unnoticed.
+/// Durability was checked when the changelog was opened and never again: a server whose settings changed, or another
+/// one that took its place, went unnoticed.
 #[test]
 fn durability_is_checked_after_each_reconnection() {
     let server = TestServer::start();

@@ -94,11 +94,11 @@ impl CauchyForm {
     /// a column, now a row   P(z) / (Q(z) · scale)       a row, now a column     Q(z) / (P(z) · scale)
     /// ```
     ///
-    /// Proof: an element of r is its row's factor times f(z) at its point z, where f(z) is the sum of
-    /// scale · d_j / (z + at) over the columns. Let all inputs of the result be zero except the one of a column that stays, at the point
-    /// s. Then f vanishes at the points of the n rows and has its poles at those of the n columns and at s, so it is c
-    /// · P(z) / (Q(z) · (z + s)); the residue at s gives c, the other residues the elements of d, and f itself those of
-    /// r. With a row instead of s the argument is the same.
+    /// Proof: an element of r is its row's factor times f(z) at its point z, where f(z) is the sum of scale · d_j /
+    /// (z + at) over the columns. Let all inputs of the result be zero except the one of a column that stays, at the
+    /// point s. Then f vanishes at the points of the n rows and has its poles at those of the n columns and at s, so
+    /// it is c · P(z) / (Q(z) · (z + s)); the residue at s gives c, the other residues the elements of d, and f
+    /// itself those of r. With a row instead of s the argument is the same.
     ///
     /// # Errors
     /// [`Error::SizeMismatch`] for fewer than n rows or columns, [`Error::NotAnElement`], [`Error::PointTwice`] for

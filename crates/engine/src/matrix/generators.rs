@@ -63,9 +63,10 @@ impl Distances {
     }
 }
 
-/// Points and factors of the subspace code, normative in docs/reference/shards.md. The smaller side (redundancy if m and k are
-/// equal once rounded up to powers of two) has the points 0, 1, … of the subspace V of n points; the larger side has
-/// the cosets of V one after the other and, when these run out, the remaining points of V; its factor at x is u(x).
+/// Points and factors of the subspace code, normative in docs/reference/shards.md. The smaller side (redundancy if m
+/// and k are equal once rounded up to powers of two) has the points 0, 1, … of the subspace V of n points; the larger
+/// side has the cosets of V one after the other and, when these run out, the remaining points of V; its factor at x
+/// is u(x).
 ///
 /// MDS: a Cauchy matrix of distinct points with non-zero factors.
 ///

@@ -54,8 +54,8 @@ impl Fixture {
         serde_json::from_str(&self.expect(told, &[args, &["--json"]].concat())).unwrap()
     }
 
-    /// Runs `gabion ARGS` again and again, each time killed before another of its changes, about `usual` times. `prepare` makes work for the round
-    /// with this number, `check` looks at what the kill left.
+    /// Runs `gabion ARGS` again and again, each time killed before another of its changes, about `usual` times.
+    /// `prepare` makes work for the round with this number, `check` looks at what the kill left.
     pub(crate) fn kill_everywhere<S>(
         &self,
         test: &str,

@@ -83,8 +83,8 @@ fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-/// What a program does through the mount, one acknowledged step after the other. Ends with an error when the mount is gone; `model` is then what
-/// the program was promised.
+/// What a program does through the mount, one acknowledged step after the other. Ends with an error when the mount is
+/// gone; `model` is then what the program was promised.
 fn work(mount: &Path, round: u64, model: &mut Model) -> io::Result<()> {
     let at = |name: &str| mount.join(name);
     // A new file, synced.
@@ -223,7 +223,8 @@ impl Drop for Unmounting {
     }
 }
 
-/// Mounts by `command`, works, unmounts. Whether the process was killed; then what it was killed at is over, and the mount is taken away.
+/// Mounts by `command`, works, unmounts. Whether the process was killed; then what it was killed at is over, and the
+/// mount is taken away.
 fn mount_and_work(
     source: &dyn Source,
     command: Command,
@@ -316,7 +317,8 @@ pub(crate) fn can_mount(test: &str) -> bool {
     can_mount::can_mount(test) && can_kill(test)
 }
 
-/// For programs on a mounted directory: what they synced, renamed, linked and removed is so in the source when the process of the mount is killed.
+/// For programs on a mounted directory: what they synced, renamed, linked and removed is so in the source when the
+/// process of the mount is killed.
 #[test]
 #[ignore = "takes minutes: `cargo xtask test --full` runs it"]
 fn mounted_directory_killed_at_any_change_keeps_what_was_acknowledged() {

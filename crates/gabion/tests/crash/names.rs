@@ -127,7 +127,8 @@ fn kill_commands(test: &str, usual: usize, without_mirror: bool) {
     }
 }
 
-/// For whoever moves, puts or removes files in a pool: a killed command has done all or nothing, and later changes do not alter that.
+/// For whoever moves, puts or removes files in a pool: a killed command has done all or nothing, and later changes do
+/// not alter that.
 #[test]
 fn commands_that_change_names_are_done_or_not_when_they_are_killed() {
     kill_commands("commands_that_change_names_are_done_or_not_when_they_are_killed", 2, false);
@@ -143,7 +144,8 @@ fn commands_that_change_names_without_a_mirror_are_done_or_not_when_they_are_kil
     );
 }
 
-/// A command that is killed while it replaces `pool.toml` leaves a draft on a target, and a sweep removes it. Nothing did.
+/// A command that is killed while it replaces `pool.toml` leaves a draft on a target, and a sweep removes it. Nothing
+/// did.
 #[test]
 fn drafts_of_a_killed_change_of_the_pool_are_swept() {
     let tank = Tank::of(&["quiet"]);

@@ -81,8 +81,8 @@ fn converge(fixture: &Fixture, told: &str) {
     assert_no_strays(fixture, told, &files);
 }
 
-/// For whoever protects a directory: wherever a run was killed, files that nobody wrote keep redundancy that brings them back, the next run makes
-/// up for the rest, and nothing stays in the repository that belongs to no file.
+/// For whoever protects a directory: wherever a run was killed, files that nobody wrote keep redundancy that brings
+/// them back, the next run makes up for the rest, and nothing stays in the repository that belongs to no file.
 #[test]
 #[ignore = "takes minutes: `cargo xtask test --full` runs it"]
 fn protect_killed_at_any_change_is_made_up_for_by_the_next_run() {
@@ -105,7 +105,8 @@ fn protect_killed_at_any_change_is_made_up_for_by_the_next_run() {
             // What comes next is not always protect.
             if round % 3 == 1 {
                 rot(&fixture.path("tree/quiet"), 5000 + round % 20_000, 3000);
-                // Files that are not protected as they are now may be named. None of them is lost: all are there, as their owner wrote them.
+                // Files that are not protected as they are now may be named. None of them is lost: all are there, as
+                // their owner wrote them.
                 let repaired = fixture.run(&["repair", "tree", "--yes"]);
                 assert!(matches!(repaired.status.code(), Some(0 | 1)), "{told}, then repair: {repaired:?}");
                 assert_same(told, &files_below(&fixture.path("tree")), files);

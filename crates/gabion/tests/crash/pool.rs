@@ -150,7 +150,8 @@ fn change(tank: &mut Tank, round: u64) {
     tank.files.insert("linked".to_owned(), content);
 }
 
-/// For whoever protects a pool: a killed run loses no file, with a target gone neither, and the next run makes up for it.
+/// For whoever protects a pool: a killed run loses no file, with a target gone neither, and the next run makes up for
+/// it.
 #[test]
 #[ignore = "takes minutes: `cargo xtask test --full` runs it"]
 fn protect_of_a_pool_killed_at_any_change_is_made_up_for() {
@@ -191,7 +192,8 @@ fn objects(tank: &Tank, name: &str) -> Vec<PathBuf> {
     stub.targets.iter().enumerate().map(place).collect()
 }
 
-/// For whoever repairs a pool: corrupt objects, lost columns and corrupt redundancy come back, wherever the repair before was killed.
+/// For whoever repairs a pool: corrupt objects, lost columns and corrupt redundancy come back, wherever the repair
+/// before was killed.
 #[test]
 #[ignore = "takes minutes: `cargo xtask test --full` runs it"]
 fn repair_of_a_pool_killed_at_any_change_is_finished_by_the_next() {

@@ -44,7 +44,8 @@ fn assert_clean(fixture: &Fixture, told: &str) {
     }
 }
 
-/// For whoever repairs: wherever the repair was killed, the next one brings everything back. It is killed as well at times.
+/// For whoever repairs: wherever the repair was killed, the next one brings everything back. It is killed as well at
+/// times.
 #[test]
 #[ignore = "takes minutes: `cargo xtask test --full` runs it"]
 fn repair_killed_at_any_change_is_finished_by_the_next() {
@@ -73,7 +74,8 @@ fn repair_killed_at_any_change_is_finished_by_the_next() {
     );
 }
 
-/// For whoever goes on working with a file whose repair was killed: the next repair keeps what was written since, and finishes the rest.
+/// For whoever goes on working with a file whose repair was killed: the next repair keeps what was written since, and
+/// finishes the rest.
 #[test]
 fn edits_after_a_killed_repair_are_kept() {
     let test = "edits_after_a_killed_repair_are_kept";

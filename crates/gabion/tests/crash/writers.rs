@@ -48,8 +48,8 @@ fn is_read_without_any(tank: &Tank, fixture: &Fixture, told: &str, name: &str) -
     all
 }
 
-/// For programs that append to a file of a mounted pool: what they wrote stays whole, or cannot be read until its length is known, wherever
-/// the first `protect` is killed that finds the file as its writer left it.
+/// For programs that append to a file of a mounted pool: what they wrote stays whole, or cannot be read until its
+/// length is known, wherever the first `protect` is killed that finds the file as its writer left it.
 #[test]
 fn protect_of_a_file_whose_writer_died_may_be_killed() {
     let test = "protect_of_a_file_whose_writer_died_may_be_killed";

@@ -31,7 +31,8 @@ fn data(tank: &Tank, name: &str) -> Vec<usize> {
     placed(tank, name).columns().map(|(_, target)| target).collect()
 }
 
-/// `whatif` told of protected files only: one that was just put would be gone with a target, and the answer was exit code 0.
+/// `whatif` told of protected files only: one that was just put would be gone with a target, and the answer was exit
+/// code 0.
 #[test]
 fn whatif_counts_files_that_are_not_protected_yet() {
     let tank = filled(&["old"]);
@@ -80,8 +81,8 @@ fn removed_and_replaced_files_miss_nothing() {
     assert_eq!(counted, 2, "there are two files: {said}");
 }
 
-/// After a log was rotated, `scrub` called the new one degraded and `repair` left it undone: it was put since the last protect, and nothing is
-/// wrong with it.
+/// After a log was rotated, `scrub` called the new one degraded and `repair` left it undone: it was put since the
+/// last protect, and nothing is wrong with it.
 #[test]
 fn files_that_took_the_name_of_a_protected_one_are_pending_not_degraded() {
     let tank = filled(&["log", "kept"]);
@@ -115,7 +116,8 @@ fn damage_of_removed_files_is_not_reported() {
     assert!(said.contains("damaged    none") && said.contains("pending    2 files"), "{said}");
 }
 
-/// A file that was put and moved to the name of a protected one, which was moved elsewhere, was not among the lost ones when its target went.
+/// A file that was put and moved to the name of a protected one, which was moved elsewhere, was not among the lost
+/// ones when its target went.
 #[test]
 fn a_lost_file_at_the_name_of_a_moved_one_is_reported() {
     let mut tank = filled(&["protected", "kept"]);
@@ -151,8 +153,9 @@ fn exchanged_files_that_miss_columns_are_degraded() {
     assert!(code == 1 && wanted.iter().all(|name| found.contains(name)), "{wanted:?}: {said}");
 }
 
-/// A read while two targets with the namespace were unplugged marked both stale: the vault, begun anew elsewhere, took the right to change names. When
-/// they were back and the third one went, no file could be found, though both had every name.
+/// A read while two targets with the namespace were unplugged marked both stale: the vault, begun anew elsewhere,
+/// took the right to change names. When they were back and the third one went, no file could be found, though both
+/// had every name.
 #[test]
 fn reading_without_some_mirrors_leaves_them_current() {
     let shape = Shape { targets: 7, stripe: 3, redundancy: 2 };
@@ -206,8 +209,9 @@ fn whatif_tells_that_the_namespace_would_be_lost() {
     assert!(!said.contains("namespace"), "{said}");
 }
 
-/// `protect` made the redundancy of files anew that missed a column, though nothing could take its place. What the target had that came back was then of an
-/// older revision, and files had lost a column for good. `status` called them degraded until the next `protect` even where all columns were there.
+/// `protect` made the redundancy of files anew that missed a column, though nothing could take its place. What the
+/// target had that came back was then of an older revision, and files had lost a column for good. `status` called
+/// them degraded until the next `protect` even where all columns were there.
 #[test]
 fn columns_are_whole_again_when_their_target_comes_back() {
     let mut tank = Tank::new(Shape { targets: 4, stripe: 2, redundancy: 2 });
@@ -255,15 +259,15 @@ fn protect_lists_missing_files() {
     expect(&tank, 0, &["protect", "tank"]);
 }
 
-/// Redundancy that was made elsewhere while targets were gone is removed when they come back. What they had was called older than what was protected last
-/// then, by `scrub`, though it is of the same version.
+/// Redundancy that was made elsewhere while targets were gone is removed when they come back. What they had was
+/// called older than what was protected last then, by `scrub`, though it is of the same version.
 #[test]
 fn redundancy_that_comes_back_is_as_good_as_before() {
     let mut tank = Tank::new(Shape { targets: 7, stripe: 3, redundancy: 2 });
     (0..40).for_each(|number| put(&tank, &format!("file {number}"), number));
     expect(&tank, 0, &["protect", "tank"]);
-    // The redundancy of a file goes, and the vault: its redundancy is made anew on the target that is left beside its data.
-    // The namespace is on the first three: one of the others has data of the file, and stays.
+    // The redundancy of a file goes, and the vault: its redundancy is made anew on the target that is left beside its
+    // data. The namespace is on the first three: one of the others has data of the file, and stays.
     let is_it = |name: &String| {
         let kept = data(&tank, name);
         !kept.contains(&1) && (kept.contains(&2) || kept.contains(&3))
@@ -286,7 +290,8 @@ fn redundancy_that_comes_back_is_as_good_as_before() {
     }
 }
 
-/// A directory in the place of an object, as a repair of a file system may leave it, could not be mended by any command.
+/// A directory in the place of an object, as a repair of a file system may leave it, could not be mended by any
+/// command.
 #[test]
 fn an_object_that_is_a_directory_is_repaired() {
     let tank = filled(&["file", "other"]);
@@ -315,8 +320,8 @@ fn an_object_that_is_a_directory_is_repaired() {
     }
 }
 
-/// `repair` looked at a new file without redundancy at the name of a protected one that was moved, and noted what it found for that one: `status` called a
-/// file lost of which every byte was there.
+/// `repair` looked at a new file without redundancy at the name of a protected one that was moved, and noted what it
+/// found for that one: `status` called a file lost of which every byte was there.
 #[test]
 fn findings_are_recorded_for_their_file() {
     let mut tank = filled(&["log", "kept"]);

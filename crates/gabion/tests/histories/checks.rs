@@ -90,7 +90,8 @@ impl History {
         assert!(missing.is_empty(), "{told}: {missing:?} are lost: {said}");
         for name in found.difference(&wanted) {
             let it = placed.iter().find(|it| it.name == *name).unwrap();
-            // A column that was made anew while its target was gone is there twice when that comes back, and counts once.
+            // A column that was made anew while its target was gone is there twice when that comes back, and counts
+            // once.
             let twice = self.tank.redundancy(it).len() > self.tank.shape.redundancy;
             assert!(twice, "{told}: {name} is not lost: {said}");
         }

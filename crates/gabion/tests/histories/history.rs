@@ -239,7 +239,8 @@ impl History {
         Some((code, said))
     }
 
-    /// Changes names or content, one command after the other; a killed one is made or not made, and the others are left out.
+    /// Changes names or content, one command after the other; a killed one is made or not made, and the others are
+    /// left out.
     fn steps(&mut self, steps: &[Step]) {
         for step in steps {
             let mut after = self.model.clone();
@@ -477,7 +478,8 @@ impl History {
         }
     }
 
-    /// Two disks are mounted at each other's place for a while: a command refuses and names both, or finds each where it is and is right.
+    /// Two disks are mounted at each other's place for a while: a command refuses and names both, or finds each where
+    /// it is and is right.
     fn exchange_targets(&mut self) {
         let there: Vec<usize> = self.tank.answering().collect();
         let (one, other) = (self.pick(&there), self.pick(&there));
@@ -503,7 +505,8 @@ impl History {
         self.tank.exchange(one, other);
     }
 
-    /// Everything is put in order, as a user does who has all disks again: afterwards every command says that all is well, and it is.
+    /// Everything is put in order, as a user does who has all disks again: afterwards every command says that all is
+    /// well, and it is.
     pub(crate) fn settle(&mut self) {
         while let Some(number) = self.tank.gone.first().copied() {
             self.tank.bring_back(number);

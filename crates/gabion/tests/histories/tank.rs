@@ -252,7 +252,8 @@ impl Tank {
         fs::metadata(&path).is_ok_and(|it| it.len() == placed.bytes(column)).then_some(path)
     }
 
-    /// Data columns with bytes that are not there, counted among the targets in `without` and those that do not have them.
+    /// Data columns with bytes that are not there, counted among the targets in `without` and those that do not have
+    /// them.
     pub(crate) fn columns_gone(&self, placed: &Placed, without: &Targets) -> usize {
         let is_gone = |&(column, target): &(usize, usize)| {
             without.contains(&target) || self.object(placed, column).is_none()

@@ -22,7 +22,8 @@ fn traced(fixture: &Fixture, calls: &str, args: &[&str]) -> Vec<String> {
     std::fs::read_to_string(trace).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// A power cut in the middle of a repair: blocks were overwritten, and the bytes from before, which somebody may need after all, were not on the disk yet.
+/// A power cut in the middle of a repair: blocks were overwritten, and the bytes from before, which somebody may need
+/// after all, were not on the disk yet.
 #[test]
 fn replaced_content_is_durable_before_it_is_overwritten() {
     if !can_kill("replaced_content_is_durable_before_it_is_overwritten") {
@@ -57,8 +58,9 @@ fn replaced_content_is_durable_before_it_is_overwritten() {
     assert!(!calls[first..].iter().any(kept), "something is kept after the first block was overwritten");
 }
 
-/// The server of a FUSE file system never hears of `syncfs`, so redundancy of two files or more was not synced there at all: a power cut could take it although the
-/// changes were done with. Files and directories are synced one by one.
+/// The server of a FUSE file system never hears of `syncfs`, so redundancy of two files or more was not synced there
+/// at all: a power cut could take it although the changes were done with. Files and directories are synced one by
+/// one.
 #[test]
 fn redundancy_on_a_fuse_file_system_is_synced() {
     let name = "redundancy_on_a_fuse_file_system_is_synced";
@@ -85,8 +87,8 @@ fn redundancy_on_a_fuse_file_system_is_synced() {
     fixture.unmount();
 }
 
-/// Programs that sync a directory make the names in it durable. In a pool whose targets are FUSE file systems, directories and stubs of files were left to `syncfs`, which
-/// servers never hear of.
+/// Programs that sync a directory make the names in it durable. In a pool whose targets are FUSE file systems,
+/// directories and stubs of files were left to `syncfs`, which servers never hear of.
 #[test]
 fn names_of_a_pool_on_fuse_file_systems_are_synced() {
     let name = "names_of_a_pool_on_fuse_file_systems_are_synced";

@@ -137,7 +137,8 @@ impl Fixture {
         child.wait().unwrap();
     }
 
-    /// Takes away what is left of a mount whose process died. Whoever still writes there would write to the directory beneath from then on.
+    /// Takes away what is left of a mount whose process died. Whoever still writes there would write to the directory
+    /// beneath from then on.
     pub(crate) fn clear_away(&self) {
         let status = Command::new("umount").arg("-l").arg(self.at("")).status().unwrap();
         assert!(status.success(), "umount: {status}");

@@ -35,7 +35,8 @@ pub(crate) fn on_both(test: &str, work: impl Fn(&Fixture)) {
     }
 }
 
-/// The descriptors that a shell gives a process are few, and a mount needs one for every file that any program has open.
+/// The descriptors that a shell gives a process are few, and a mount needs one for every file that any program has
+/// open.
 #[test]
 fn mounted_programs_have_many_files_open() {
     if !can_mount("many files") {
@@ -116,8 +117,8 @@ fn believed_mode(path: &Path) -> u32 {
     u32::from(stat.stx_mode) & 0o7777
 }
 
-/// Who writes to a program that runs with its owner's rights must not be able to run it with them, not even for the second in which the kernel
-/// believes what it was told before.
+/// Who writes to a program that runs with its owner's rights must not be able to run it with them, not even for the
+/// second in which the kernel believes what it was told before.
 #[test]
 fn mounted_programs_lose_their_rights_when_others_change_them() {
     on_both("rights of programs", |fixture| {

@@ -43,8 +43,9 @@ fn open_or_make(path: &Path) -> std::io::Result<(String, u64)> {
     Ok((text, file.metadata()?.ino()))
 }
 
-/// Names that appear in the source just when a program makes them through the mount: whoever is first, the program has the file that is there, with the rights
-/// that it has to that one. It was given files of others, without anyone asking for permissions, and symbolic links were errors.
+/// Names that appear in the source just when a program makes them through the mount: whoever is first, the program
+/// has the file that is there, with the rights that it has to that one. It was given files of others, without anyone
+/// asking for permissions, and symbolic links were errors.
 #[test]
 fn mounted_files_that_others_made_first_are_theirs() {
     if !can_mount("others are first") {
@@ -109,8 +110,8 @@ fn mounted_files_that_others_made_first_are_theirs() {
     fixture.unmount();
 }
 
-/// What is made through the mount belongs to who makes it from the beginning. It was given to him by its name afterwards: whoever put a
-/// file of another in its place in that moment got that one.
+/// What is made through the mount belongs to who makes it from the beginning. It was given to him by its name
+/// afterwards: whoever put a file of another in its place in that moment got that one.
 #[test]
 fn mounted_names_are_given_to_nobody_afterwards() {
     if !can_mount("names that are swapped") {
@@ -175,7 +176,8 @@ fn mounted_names_are_given_to_nobody_afterwards() {
     fixture.unmount();
 }
 
-/// What is copied into a program that runs with its owner's rights takes these away, and what is read-only is not copied into.
+/// What is copied into a program that runs with its owner's rights takes these away, and what is read-only is not
+/// copied into.
 #[test]
 fn mounted_copies_within_the_kernel_go_by_rights() {
     on_both("copies", |fixture| {
@@ -211,7 +213,8 @@ fn mounted_copies_within_the_kernel_go_by_rights() {
     });
 }
 
-/// Large reads are answered from where the system keeps the file. A file that is cut meanwhile is shorter, and no error; one that is removed takes no room.
+/// Large reads are answered from where the system keeps the file. A file that is cut meanwhile is shorter, and no
+/// error; one that is removed takes no room.
 #[test]
 fn mounted_files_are_cut_while_they_are_read() {
     const SIZE: usize = 3 << 20;
@@ -268,8 +271,9 @@ fn mounted_files_are_cut_while_they_are_read() {
     fixture.unmount();
 }
 
-/// Something got another name in the source after programs had used it through the mount. The name that it had before was tried ever
-/// after, and nothing else: programs were told that the file is stale, and what they wrote was recorded under a name that was gone.
+/// Something got another name in the source after programs had used it through the mount. The name that it had before
+/// was tried ever after, and nothing else: programs were told that the file is stale, and what they wrote was
+/// recorded under a name that was gone.
 #[test]
 fn mounted_files_that_others_rename_are_found_by_their_new_names() {
     if !can_mount("others rename") {

@@ -7,8 +7,8 @@ use std::fs::File;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// The line that says that the mount is ready panicked: the mount ended, and so did every program that used it. It now serves and
-/// protects files until it is told to end, and its exit code says that output is missing.
+/// The line that says that the mount is ready panicked: the mount ended, and so did every program that used it. It
+/// now serves and protects files until it is told to end, and its exit code says that output is missing.
 #[test]
 fn a_full_disk_under_the_output_ends_no_mount() {
     if !can_mount("a_full_disk_under_the_output_ends_no_mount") {

@@ -46,8 +46,8 @@ fn found(directory: &Path) -> (String, bool) {
     (String::from_utf8(ran.stdout).unwrap().trim().to_owned(), read.status.success())
 }
 
-/// A disk of a stranger's is mounted nosuid and nodev. Through a mount by root its programs ran as root for everybody, and its device nodes
-/// opened.
+/// A disk of a stranger's is mounted nosuid and nodev. Through a mount by root its programs ran as root for
+/// everybody, and its device nodes opened.
 #[test]
 fn mounts_are_nosuid_and_nodev_like_their_source_unless_asked() {
     if !can_mount("mounts_are_nosuid_and_nodev") {

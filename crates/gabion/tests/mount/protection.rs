@@ -130,7 +130,8 @@ fn spoil_objects(fixture: &Fixture) -> usize {
     spoilt
 }
 
-/// Blocks rot in files that a program has open and writes to elsewhere: what it reads and what is left in the end is what it wrote.
+/// Blocks rot in files that a program has open and writes to elsewhere: what it reads and what is left in the end is
+/// what it wrote.
 #[test]
 fn mounted_pool_never_encodes_corruption() {
     if !can_mount("rot in a pool") {
@@ -200,8 +201,8 @@ fn mounted_pool_lives_without_two_targets() {
         );
     }
     fixture.unmount();
-    // Lost redundancy is called by the name of its target as well; it had none. Files that were written a moment ago were still
-    // open when the targets went, and may have been read the first time.
+    // Lost redundancy is called by the name of its target as well; it had none. Files that were written a moment ago
+    // were still open when the targets went, and may have been read the first time.
     let record = fixture.status_of("t1")["degraded_reads"].clone();
     let mut blamed = record["targets"].as_object().unwrap().keys().peekable();
     assert!(blamed.peek().is_some() && blamed.all(|name| name == "t4" || name == "t7"), "{record}");

@@ -1,7 +1,7 @@
 //! Corruption in files of a mounted directory that are read by a name under which they were not protected yet.
 //!
-//! Redundancy lies under the name that a file had when it was protected, until the file has rested and a worker has moved it. Readers looked for it by the
-//! present name alone: a file that had just been renamed was read unverified.
+//! Redundancy lies under the name that a file had when it was protected, until the file has rested and a worker has
+//! moved it. Readers looked for it by the present name alone: a file that had just been renamed was read unverified.
 
 use crate::fixture::{Fixture, can_mount};
 use crate::rot::rot;
@@ -12,7 +12,8 @@ use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Files as long as each other and of one time, as an archive that was unpacked has them. One of them rots after it was protected.
+/// Files as long as each other and of one time, as an archive that was unpacked has them. One of them rots after it
+/// was protected.
 fn protected() -> (Fixture, Vec<u8>) {
     let fixture = Fixture::new();
     fs::create_dir(fixture.source("d")).unwrap();
@@ -140,7 +141,8 @@ fn handles_are_verified_after_a_rename() {
     }
 }
 
-/// Redundancy is used for the file that it was made of. Files with the size, the time and the name of a protected one are read as they are.
+/// Redundancy is used for the file that it was made of. Files with the size, the time and the name of a protected one
+/// are read as they are.
 #[test]
 fn files_under_names_of_others_are_read_as_they_are() {
     if !can_mount("reads of files under names of others") {

@@ -25,7 +25,8 @@ fn is_bound(dir: &Path) -> bool {
     bound().arg("cat").arg(closed.join("file")).output().is_ok_and(|output| !output.status.success())
 }
 
-/// Two targets are closed one after the other with `chmod 000`, and one is opened again, while files are read and written.
+/// Two targets are closed one after the other with `chmod 000`, and one is opened again, while files are read and
+/// written.
 #[test]
 fn mounted_pool_lives_with_targets_that_refuse_it() {
     if !can_mount("rights") {

@@ -1,6 +1,7 @@
 //! Corruption in blocks of a mounted directory that programs do not write.
 //!
-//! The mount knows which bytes were written through it. Corruption in other blocks became part of the next redundancy all the same, and lasted.
+//! The mount knows which bytes were written through it. Corruption in other blocks became part of the next redundancy
+//! all the same, and lasted.
 
 use crate::corruption;
 use crate::fixture::{Fixture, can_mount};
@@ -115,7 +116,8 @@ fn mounted_directory_reports_unrecoverable_corruption() {
     fixture.unmount();
 }
 
-/// `cp` asks the file system to copy by itself (`copy_file_range`). The mount copied the bytes of its source unchecked, corruption included.
+/// `cp` asks the file system to copy by itself (`copy_file_range`). The mount copied the bytes of its source
+/// unchecked, corruption included.
 #[test]
 fn copies_within_a_mounted_directory_are_of_verified_bytes() {
     if !can_mount("copies") {

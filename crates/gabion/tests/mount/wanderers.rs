@@ -33,8 +33,8 @@ fn wait_for_redundancy(fixture: &Fixture, at: &str, mut look: impl FnMut()) {
     }
 }
 
-/// A directory is renamed while two targets are gone; `before` its files leave it, and `after`, something happens. They can be read all the time, until their
-/// redundancy has followed them.
+/// A directory is renamed while two targets are gone; `before` its files leave it, and `after`, something happens.
+/// They can be read all the time, until their redundancy has followed them.
 fn wander(before: impl FnOnce(&Fixture), after: impl FnOnce(&Fixture)) {
     let mut fixture = Fixture::new();
     let create = ["pool", "create", "tank", "--pools", "pools", "--stripe", "2", "--redundancy", "2"];
@@ -90,8 +90,8 @@ fn mounted_files_that_left_a_directory_which_is_removed_keep_their_redundancy() 
     }
 }
 
-/// Redundancy has followed the files to a name at which they cannot be protected, for want of targets; then they go on. By the changelog they come from
-/// where they were at first, and what lay at the name in between was removed.
+/// Redundancy has followed the files to a name at which they cannot be protected, for want of targets; then they go
+/// on. By the changelog they come from where they were at first, and what lay at the name in between was removed.
 #[test]
 fn mounted_files_that_move_on_before_they_are_protected_keep_their_redundancy() {
     if can_mount("files that move on") {

@@ -41,7 +41,8 @@ impl Drop for Mount {
     }
 }
 
-/// Makes the acknowledged steps up to the one with number `last`, each on what the one before left, and begins others that nobody waits for.
+/// Makes the acknowledged steps up to the one with number `last`, each on what the one before left, and begins others
+/// that nobody waits for.
 fn work(mount: &Path, last: u64, files: &mut Files) {
     let at = |name: &str| mount.join(name);
     let sync_directory = || File::open(mount).unwrap().sync_all().unwrap();

@@ -76,7 +76,8 @@ impl Vault {
     }
 }
 
-/// For whoever protects a directory: redundancy that was acknowledged brings files back after a power cut, and a run that was cut is made up for.
+/// For whoever protects a directory: redundancy that was acknowledged brings files back after a power cut, and a run
+/// that was cut is made up for.
 fn protect(test: &str, elsewhere: bool) {
     if !can_kill(test) {
         return;
@@ -108,7 +109,8 @@ fn redundancy_on_another_disk_survives_a_power_cut() {
     protect("redundancy_on_another_disk_survives_a_power_cut", true);
 }
 
-/// For whoever repairs: files that were brought back are so after a power cut, and a repair that was cut is finished by the next.
+/// For whoever repairs: files that were brought back are so after a power cut, and a repair that was cut is finished
+/// by the next.
 #[test]
 fn repaired_files_survive_a_power_cut() {
     let test = "repaired_files_survive_a_power_cut";

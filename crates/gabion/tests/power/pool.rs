@@ -68,7 +68,8 @@ impl Tank {
     }
 }
 
-/// For users of a pool: files that were put, moved, replaced, removed and protected are so after a power cut that follows at once.
+/// For users of a pool: files that were put, moved, replaced, removed and protected are so after a power cut that
+/// follows at once.
 #[test]
 fn acknowledged_commands_survive_a_power_cut() {
     let Some(mut tank) = Tank::filled("acknowledged_commands_survive_a_power_cut") else { return };
@@ -137,8 +138,8 @@ fn a_put_that_syncs_nothing_does_not_survive_a_power_cut() {
     assert_ne!(got.status.code(), Some(0), "{got:?}");
 }
 
-/// The same while a command is at work: it is killed before a counted change, and power is cut. All that was acknowledged before is there, and the
-/// command has done all of its work or nothing.
+/// The same while a command is at work: it is killed before a counted change, and power is cut. All that was
+/// acknowledged before is there, and the command has done all of its work or nothing.
 fn cut_while(test: &str, usual: usize, args: &[&str], prepare: fn(&mut Tank, u64), after: fn(&mut Files)) {
     if !can_kill(test) {
         return;

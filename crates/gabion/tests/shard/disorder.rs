@@ -100,8 +100,9 @@ fn existing_files_are_safe_without_force() {
     place.joins();
 }
 
-/// Shard 2 lies under the name of shard 3, which is gone: `repair --force` wrote the new shard 3 over it, and one more loss was beyond
-/// repair. Without `--force` the repair was refused. The new shard gets another name now, and every good shard stays.
+/// Shard 2 lies under the name of shard 3, which is gone: `repair --force` wrote the new shard 3 over it, and one
+/// more loss was beyond repair. Without `--force` the repair was refused. The new shard gets another name now, and
+/// every good shard stays.
 #[test]
 fn a_good_shard_under_the_name_of_a_missing_one_stays() {
     for force in [&[][..], &["--force"]] {
@@ -141,8 +142,8 @@ fn a_copy_that_is_better_than_the_shard_in_its_place_stays() {
     place.run(&["verify", "shards"]).expect(0);
 }
 
-/// A shard that has lost its first bytes and its end was taken for a stranger's file "in the way". The rest of its header, or the
-/// seals of its blocks, say what it is: it is replaced. A file that has neither still stays.
+/// A shard that has lost its first bytes and its end was taken for a stranger's file "in the way". The rest of its
+/// header, or the seals of its blocks, say what it is: it is replaced. A file that has neither still stays.
 #[test]
 fn a_shard_without_its_first_bytes_is_known_by_the_rest() {
     for damaged in [8, 60, 200] {

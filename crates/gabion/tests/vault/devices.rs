@@ -90,7 +90,8 @@ fn auto_says_what_it_chose_and_why() {
     assert_eq!(plain["device"]["asked"], "cpu");
 }
 
-/// Beyond 64 MiB devices are looked for and, if there are any, measured. PoCL is this very CPU, so it is not one of them.
+/// Beyond 64 MiB devices are looked for and, if there are any, measured. PoCL is this very CPU, so it is not one of
+/// them.
 #[test]
 fn auto_looks_for_devices_where_there_is_work() {
     let fixture = Fixture::new();

@@ -27,8 +27,8 @@ fn storm(fixture: &Fixture, seed: &mut TestRng) {
     }
 }
 
-/// A moment in the work of a command. The first five rounds take the first call of each kind, which every command that changes something
-/// comes to; later ones may lie behind its end.
+/// A moment in the work of a command. The first five rounds take the first call of each kind, which every command
+/// that changes something comes to; later ones may lie behind its end.
 fn moment(seed: &mut TestRng, round: usize, most: u64) -> Point {
     let call = Call::ALL[round % Call::ALL.len()];
     Point { call, nth: if round < Call::ALL.len() { 1 } else { 1 + seed.below(most) as u32 } }
@@ -178,7 +178,8 @@ fn unreadable_files_are_named_and_others_protected() {
     assert!(fixture.path(".gabion/redundancy/sub/deep/d").exists());
 }
 
-/// A scrub by someone without rights called files lost that he was not allowed to read, and the catalogue remembered that.
+/// A scrub by someone without rights called files lost that he was not allowed to read, and the catalogue remembered
+/// that.
 #[test]
 fn unreadable_directories_are_not_lost() {
     let fixture = Fixture::new();

@@ -1,4 +1,5 @@
-//! Attacks by another user of the machine. Root works on a tree in a directory that everybody can write to; user 65534 prepares traps.
+//! Attacks by another user of the machine. Root works on a tree in a directory that everybody can write to; user
+//! 65534 prepares traps.
 //!
 //! Each attack succeeded before repositories had to belong to the user who runs the command.
 
@@ -46,8 +47,9 @@ fn damage(path: &Path) {
     file.set_modified(modified).unwrap();
 }
 
-/// An ordinary user makes `.gabion` before root's first `protect`, with a policy that keeps a whole copy of each file. Root's redundancy,
-/// and with it the content of root's secret files, was his; and repair by root wrote what he put there.
+/// An ordinary user makes `.gabion` before root's first `protect`, with a policy that keeps a whole copy of each
+/// file. Root's redundancy, and with it the content of root's secret files, was his; and repair by root wrote what he
+/// put there.
 #[test]
 fn a_repository_that_another_user_made_is_refused() {
     let fixture = shared_tree();
@@ -104,7 +106,8 @@ fn a_repository_of_another_user_is_used_by_those_who_trust_it() {
     assert!(matches!(status.status.code(), Some(0 | 1)), "{status:?}");
 }
 
-/// A repository that others can write to belongs to them as well: they rename redundancy of one file to that of another.
+/// A repository that others can write to belongs to them as well: they rename redundancy of one file to that of
+/// another.
 #[test]
 fn a_repository_that_others_can_write_to_is_refused() {
     let fixture = shared_tree();

@@ -135,8 +135,9 @@ fn names_that_a_pool_does_not_have_are_reported_as_missing() {
     fixture.expect(0, &["pool", "ls", "tank", "--pools", "pools"]);
 }
 
-/// `protect --help` said that a repository on another disk can bring back what the first one lost, and `status` warned only where both
-/// are on one file system: with 8+2 nearly nothing comes back. Both print the one table of promises.
+/// `protect --help` said that a repository on another disk can bring back what the first one lost, and `status`
+/// warned only where both are on one file system: with 8+2 nearly nothing comes back. Both print the one table of
+/// promises.
 #[test]
 fn status_and_help_promise_what_the_table_does() {
     use gabion_vault::promises::{Loss, Mode, promise};

@@ -1,7 +1,8 @@
 //! Standard output that cannot be written: a full disk, or a reader that has closed the pipe.
 //!
-//! The print macros of the standard library panic then. `gabion repair --yes >> log` ended with exit code 101 before it had repaired
-//! anything, and the code hid damage from scripts. A command now does all of its work and ends with 2, or with 3 if data is lost.
+//! The print macros of the standard library panic then. `gabion repair --yes >> log` ended with exit code 101 before
+//! it had repaired anything, and the code hid damage from scripts. A command now does all of its work and ends with
+//! 2, or with 3 if data is lost.
 
 use super::corruption::rot;
 use super::fixture::Fixture;
@@ -63,8 +64,8 @@ fn a_full_disk_under_the_output_stops_no_work() {
     fixture.expect_full(3, &["status", "tree"]);
 }
 
-/// `gabion scrub | head -1` ended the scrub by SIGPIPE. The reader ends on purpose: nothing is reported, the exit code is that of
-/// the work. Commands that only print may end with their reader.
+/// `gabion scrub | head -1` ended the scrub by SIGPIPE. The reader ends on purpose: nothing is reported, the exit
+/// code is that of the work. Commands that only print may end with their reader.
 #[test]
 fn a_reader_that_ends_stops_no_work() {
     let fixture = Fixture::new();

@@ -1,7 +1,8 @@
-//! A tree knows its vault: `protect DIR --repository R` leaves a pointer in the tree, and every later command finds R by it.
+//! A tree knows its vault: `protect DIR --repository R` leaves a pointer in the tree, and every later command finds R
+//! by it.
 //!
-//! Without it, a later `protect DIR` made a second vault in DIR/.gabion while R went stale, `status DIR` said "not protected", and
-//! `protect DIR/sub` made a vault within a vault, all with exit code 0.
+//! Without it, a later `protect DIR` made a second vault in DIR/.gabion while R went stale, `status DIR` said "not
+//! protected", and `protect DIR/sub` made a vault within a vault, all with exit code 0.
 
 use super::fixture::Fixture;
 use std::path::Path;
@@ -100,7 +101,8 @@ fn a_repository_that_moved_or_a_tree_that_was_copied_is_an_error_with_a_way_out(
     fixture.expect(0, &["protect", "tree"]);
 }
 
-/// `protect DIR` above an existing vault made a second one for the same files, without a word. All orders, with repositories inside and elsewhere.
+/// `protect DIR` above an existing vault made a second one for the same files, without a word. All orders, with
+/// repositories inside and elsewhere.
 #[test]
 fn a_tree_with_a_vault_in_a_part_of_it_is_refused() {
     const INSIDE: &[&str] = &[];
@@ -152,15 +154,16 @@ fn a_pointer_of_somebody_else_is_not_followed() {
     let writable = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666);
     std::fs::set_permissions(&pointer, writable).unwrap();
     assert!(fixture.refused(&["status", "tree"]).contains("can be changed by other users"));
-    // The same variable that declares repositories trusted reaches the pointer: it had a check of its own that knew nothing of it.
+    // The same variable that declares repositories trusted reaches the pointer: it had a check of its own that knew
+    // nothing of it.
     std::os::unix::fs::chown(&pointer, Some(65534), None).unwrap();
     assert!(fixture.refused(&["status", "tree"]).contains("GABION_TRUST_REPOSITORY="));
     fixture.expect_trusting(0, &["status", "tree"]);
     fixture.expect_trusting(0, &["protect", "tree"]);
 }
 
-/// A crash while the pointer is written leaves `.gabion.draft` in the tree of the user, where it was protected like a file of his. The next run removes
-/// it; a file of the user's by that name stays.
+/// A crash while the pointer is written leaves `.gabion.draft` in the tree of the user, where it was protected like a
+/// file of his. The next run removes it; a file of the user's by that name stays.
 #[test]
 fn a_pointer_that_a_crash_left_half_written_is_removed() {
     for more in [&["--repository", "other"][..], &[]] {

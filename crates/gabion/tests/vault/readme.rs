@@ -14,8 +14,9 @@ fn commands(first: &str) -> Vec<String> {
     lines.map(|line| line.split(" # ").next().unwrap_or(line).trim_end().to_owned()).collect()
 }
 
-/// After `pool put tank photos /`, the tour's `pool get tank beach.raw` was "not in the pool", and `put` had copied `photos/.gabion` as well. The paths of
-/// the disks are put into a directory of the test; all else is run as it stands there.
+/// After `pool put tank photos /`, the tour's `pool get tank beach.raw` was "not in the pool", and `put` had copied
+/// `photos/.gabion` as well. The paths of the disks are put into a directory of the test; all else is run as it
+/// stands there.
 #[test]
 fn the_tour_of_pools_works_as_it_is_printed() {
     let fixture = Fixture::new();

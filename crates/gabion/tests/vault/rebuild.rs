@@ -133,7 +133,8 @@ fn a_retired_target_is_empty_afterwards() {
     assert_eq!(pool.compare(), 0);
 }
 
-/// `status` said "survives any 3 of 4 targets" with one of them gone, and exit 0 while fewer targets had the names of a pool than it had promised.
+/// `status` said "survives any 3 of 4 targets" with one of them gone, and exit 0 while fewer targets had the names of
+/// a pool than it had promised.
 #[test]
 fn status_says_what_a_pool_survives_now() {
     let fixture = Fixture::new();

@@ -110,7 +110,8 @@ fn connections_are_encrypted_and_servers_must_prove_their_names() {
         assert_eq!(code, Some(2), "{url}: {said}");
         assert!(said.contains(why) && !said.contains(PASSWORD), "{url}: {said}");
     };
-    // An authority that nobody knows, another one, another name, no encryption, and what switches the check off elsewhere.
+    // An authority that nobody knows, another one, another name, no encryption, and what switches the check off
+    // elsewhere.
     refused(&[], &url("rediss", "localhost"), "certificate");
     refused(&[("GABION_REDIS_CA_FILE", "theirs.crt")], &url("rediss", "localhost"), "certificate");
     refused(&ours, &url("rediss", "127.0.0.1"), "certificate");

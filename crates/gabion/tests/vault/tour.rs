@@ -31,7 +31,8 @@ fn changed_write_once_files_are_reported() {
     fixture.expect(0, &["status", "tree"]);
 }
 
-/// `scrub = "30d"` of a policy was shown and read by nothing: `status` was green with scrubs years overdue, and no command knew which files were due.
+/// `scrub = "30d"` of a policy was shown and read by nothing: `status` was green with scrubs years overdue, and no
+/// command knew which files were due.
 #[test]
 fn overdue_scrubs_are_named_and_done() {
     let fixture = Fixture::new();
@@ -52,7 +53,8 @@ fn overdue_scrubs_are_named_and_done() {
     fixture.expect(2, &["scrub", "tree", "--due", "--percent", "3"]);
 }
 
-/// `repair --yes` reverted what was written since the last protect. It lists such files and leaves them alone; --revert-changes brings them back.
+/// `repair --yes` reverted what was written since the last protect. It lists such files and leaves them alone;
+/// --revert-changes brings them back.
 #[test]
 fn repair_keeps_changed_files_by_default() {
     let fixture = Fixture::new();

@@ -191,8 +191,9 @@ fn a_mount_that_is_killed_loses_nothing() {
     mount.unmount();
 }
 
-/// The first write to a file that is not young waits until its stub says that it is being written. Killed while many files are at
-/// that, each is as it was or as it was written, and redundancy of the version before changes nothing about it.
+/// The first write to a file that is not young waits until its stub says that it is being written. Killed while many
+/// files are at that, each is as it was or as it was written, and redundancy of the version before changes nothing
+/// about it.
 #[test]
 fn first_writes_that_are_killed_leave_the_old_or_the_new() {
     const FILES: usize = 60;
@@ -264,7 +265,8 @@ fn first_writes_that_are_killed_leave_the_old_or_the_new() {
     mount.unmount();
 }
 
-/// A crash may leave a new name without its stub's bytes, on some mirrors or on all: nothing is there, and something can be made.
+/// A crash may leave a new name without its stub's bytes, on some mirrors or on all: nothing is there, and something
+/// can be made.
 #[test]
 fn a_name_without_bytes_is_free() {
     if !can_mount("a_name_without_bytes_is_free") {
@@ -297,8 +299,9 @@ fn a_name_without_bytes_is_free() {
     fixture.assert_converges();
 }
 
-/// A file was written, not synced, when the process that serves the mount died. Its stub kept the size from before, and its length was told by its objects:
-/// `protect` called it protected, and when one target went it was cut to the old size, read without an error, and protected so.
+/// A file was written, not synced, when the process that serves the mount died. Its stub kept the size from before,
+/// and its length was told by its objects: `protect` called it protected, and when one target went it was cut to the
+/// old size, read without an error, and protected so.
 #[test]
 fn a_file_whose_writer_died_keeps_its_length_when_a_target_goes() {
     if !can_mount("a_file_whose_writer_died_keeps_its_length_when_a_target_goes") {

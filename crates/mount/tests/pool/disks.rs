@@ -12,7 +12,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Redundancy follows the names of files. Where some of it is gone as well, that takes a repair before it can be made anew.
+/// Redundancy follows the names of files. Where some of it is gone as well, that takes a repair before it can be made
+/// anew.
 fn repair_moved(fixture: &Fixture) {
     let vault = fixture.vault();
     let _lock = vault.lock("test").unwrap();
@@ -44,7 +45,8 @@ pub(crate) fn repair_all(fixture: &Fixture) {
     }
 }
 
-/// A mount marked mirrors stale that did not answer when it began, though nobody wrote. With them back and the third one gone no file could be found.
+/// A mount marked mirrors stale that did not answer when it began, though nobody wrote. With them back and the third
+/// one gone no file could be found.
 #[test]
 fn reading_leaves_mirrors_current_that_do_not_answer() {
     if !can_mount("reading_leaves_mirrors_current_that_do_not_answer") {

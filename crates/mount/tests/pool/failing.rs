@@ -205,9 +205,10 @@ fn assert_all_there(fixture: &Fixture, files: &BTreeMap<String, Vec<u8>>, when: 
     }
 }
 
-/// A disk of a pool turned read-only, and `statvfs` does not say so. Commands that every user runs then (`pool put`, `pool mv`, `pool rm`,
-/// `protect`, a new mount, `pool retire` and `pool rebuild`) chose it for new columns, or ended at the first file that they could not
-/// remove or sync there. Each of them must go on with the other disks, and read from this one.
+/// A disk of a pool turned read-only, and `statvfs` does not say so. Commands that every user runs then (`pool put`,
+/// `pool mv`, `pool rm`, `protect`, a new mount, `pool retire` and `pool rebuild`) chose it for new columns, or ended
+/// at the first file that they could not remove or sync there. Each of them must go on with the other disks, and read
+/// from this one.
 fn commands_go_on_without(number: usize) {
     let Some((fixture, disks)) = Fixture::on_disks("commands_go_on_without") else { return };
     let mut chance = TestRng(40 + number as u64);

@@ -221,8 +221,9 @@ impl Mount {
         self.root.join(name)
     }
 
-    /// Waits until no file is being written and the changelog knows of all writes: the kernel reports a close a moment after `close()` has
-    /// returned, and the mount marks the file as closed before the changelog has stored its ranges.
+    /// Waits until no file is being written and the changelog knows of all writes: the kernel reports a close a
+    /// moment after `close()` has returned, and the mount marks the file as closed before the changelog has stored
+    /// its ranges.
     pub(crate) fn until_closed(&self) {
         let is_written = |name: &[u8]| self.pool.stub(name).is_ok_and(|stub| stub.writing);
         let names = || fs::read_dir(&self.root).unwrap().map(|entry| entry.unwrap().file_name().into_vec());

@@ -175,8 +175,8 @@ fn mirrors_and_redundancy_know_of_all_names() {
     mount.unmount();
 }
 
-/// A lost target is made good for files with several names, which agree on where their columns are: names of one file are rebuilt
-/// at the same time.
+/// A lost target is made good for files with several names, which agree on where their columns are: names of one file
+/// are rebuilt at the same time.
 #[test]
 fn a_lost_target_is_rebuilt_for_all_names() {
     if !can_mount("a_lost_target_is_rebuilt_for_all_names") {
@@ -245,8 +245,8 @@ fn names_are_exchanged() {
     drop(open);
     mount.unmount();
     fixture.assert_converges();
-    // A pool from before there were records of changes, after a crash between two mirrors: one of them has not exchanged yet, and all
-    // have their notes.
+    // A pool from before there were records of changes, after a crash between two mirrors: one of them has not
+    // exchanged yet, and all have their notes.
     let mirrors: Vec<_> =
         (1..=4).map(|number| fixture.target(number)).filter(|dir| dir.join("tree/file").exists()).collect();
     let undone = |mirror: &std::path::Path| {

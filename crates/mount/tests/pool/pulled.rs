@@ -1,5 +1,5 @@
-//! Disks that are pulled out under a mounted pool, one after the other, as many as there is redundancy for; then one comes back with what it
-//! had. Programs read and write all the time, and what they read is compared with a copy.
+//! Disks that are pulled out under a mounted pool, one after the other, as many as there is redundancy for; then one
+//! comes back with what it had. Programs read and write all the time, and what they read is compared with a copy.
 
 use super::disks::make_anew_without;
 use super::fixture::{Fixture, Mount, PATIENCE, QUIET, TestRng, drop_caches};
@@ -25,7 +25,8 @@ const SECOND: usize = 7;
 enum Pull {
     /// `umount -l`: whoever has files open there keeps them, nobody else finds any.
     Unmounted,
-    /// The medium is gone under a file system that is mounted, as if its cable were pulled: what is in memory still answers.
+    /// The medium is gone under a file system that is mounted, as if its cable were pulled: what is in memory still
+    /// answers.
     Detached,
 }
 
@@ -39,8 +40,9 @@ impl Pull {
                 let device = found.map_err(|error| error.to_string())?.stdout;
                 let device = String::from_utf8_lossy(&device).trim().to_owned();
                 let file = File::options().write(true).open(image).map_err(|error| error.to_string())?;
-                // A write that comes between the two steps makes the image longer again: the device would then keep a medium that takes
-                // writes and has lost everything before them, and what is synced to it cannot be found. No disk goes like this.
+                // A write that comes between the two steps makes the image longer again: the device would then keep a
+                // medium that takes writes and has lost everything before them, and what is synced to it cannot be
+                // found. No disk goes like this.
                 while sectors(&device)? > 0 {
                     file.set_len(0).map_err(|error| error.to_string())?;
                     run(Command::new("losetup").arg("-c").arg(&device))?;

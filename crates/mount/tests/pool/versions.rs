@@ -1,4 +1,5 @@
-//! Which version of a file its redundancy is of: names, rights and times that change must neither hide that nor feign it.
+//! Which version of a file its redundancy is of: names, rights and times that change must neither hide that nor feign
+//! it.
 
 use super::fixture::{Fixture, TestRng, can_mount};
 use std::fs::{self, File, Permissions};
@@ -18,8 +19,9 @@ fn modified(path: &Path) -> SystemTime {
     fs::metadata(path).unwrap().modified().unwrap()
 }
 
-/// A program wrote to a file in place and gave it back the time that it had, as programs do that hide when a container was used. By
-/// size and time it was the protected version then: readers got the bytes from before, and repair would have brought them back.
+/// A program wrote to a file in place and gave it back the time that it had, as programs do that hide when a
+/// container was used. By size and time it was the protected version then: readers got the bytes from before, and
+/// repair would have brought them back.
 #[test]
 fn written_content_stays_if_its_mtime_is_reset() {
     if !can_mount("written_content_stays_if_its_mtime_is_reset") {
@@ -86,8 +88,8 @@ fn lose_a_target(fixture: &Fixture, names: &[String]) -> Vec<String> {
     hit
 }
 
-/// Redundancy follows a file that was only renamed without being written anew. The next mount took it for that of another version
-/// then: a target went, and writing to the file failed, after which it was lost.
+/// Redundancy follows a file that was only renamed without being written anew. The next mount took it for that of
+/// another version then: a target went, and writing to the file failed, after which it was lost.
 #[test]
 fn a_file_that_was_renamed_is_made_whole_before_it_is_written_by_the_next_mount() {
     if !can_mount("a_file_that_was_renamed_is_made_whole_before_it_is_written_by_the_next_mount") {
@@ -121,8 +123,9 @@ fn a_file_that_was_renamed_is_made_whole_before_it_is_written_by_the_next_mount(
     mount.unmount();
 }
 
-/// A file took the name of another one that was protected later, and got other rights. Targets that have no redundancy of it still had that of the
-/// other, which was taken for its own, because it is younger: a target went, and writing to the file failed.
+/// A file took the name of another one that was protected later, and got other rights. Targets that have no
+/// redundancy of it still had that of the other, which was taken for its own, because it is younger: a target went,
+/// and writing to the file failed.
 #[test]
 fn redundancy_of_the_file_that_had_the_name_before_is_not_in_the_way() {
     if !can_mount("redundancy_of_the_file_that_had_the_name_before_is_not_in_the_way") {

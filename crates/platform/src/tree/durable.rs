@@ -13,14 +13,16 @@ impl Tree {
         Ok(rustix::fs::fsync(self.open_with(path, OFlags::RDONLY | OFlags::DIRECTORY, 0)?)?)
     }
 
-    /// True if [`sync_all`](Tree::sync_all) makes everything durable. `syncfs` reaches the server of a FUSE file system only if that is virtiofs, and
-    /// data that a server has not synced is lost in a power cut. Only file systems that are known to write everything back are trusted; on others
-    /// files and directories are synced one by one.
+    /// True if [`sync_all`](Tree::sync_all) makes everything durable. `syncfs` reaches the server of a FUSE file
+    /// system only if that is virtiofs, and data that a server has not synced is lost in a power cut. Only file
+    /// systems that are known to write everything back are trusted; on others files and directories are synced one by
+    /// one.
     ///
     /// # Errors
     /// Those of the operating system.
     pub fn syncs_as_a_whole(&self) -> io::Result<bool> {
-        // ext2 to ext4, XFS, Btrfs, F2FS, ZFS, bcachefs, JFS, tmpfs, ramfs, overlayfs, FAT, exFAT, NTFS; from <linux/magic.h> and their sources.
+        // ext2 to ext4, XFS, Btrfs, F2FS, ZFS, bcachefs, JFS, tmpfs, ramfs, overlayfs, FAT, exFAT, NTFS; from
+        // <linux/magic.h> and their sources.
         const TRUSTED: [i64; 13] = [
             0xef53,
             0x5846_5342,
@@ -54,7 +56,8 @@ impl Tree {
         }
     }
 
-    /// Makes files and directories at and beneath a path durable, one by one if [`syncs_as_a_whole`](Tree::syncs_as_a_whole) is false.
+    /// Makes files and directories at and beneath a path durable, one by one if
+    /// [`syncs_as_a_whole`](Tree::syncs_as_a_whole) is false.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -82,7 +85,8 @@ impl Tree {
         absent_is_none(self.sync_directory(path)).map(|_| ())
     }
 
-    /// Makes everything durable that was written to the root's file system; see [`syncs_as_a_whole`](Tree::syncs_as_a_whole).
+    /// Makes everything durable that was written to the root's file system; see
+    /// [`syncs_as_a_whole`](Tree::syncs_as_a_whole).
     ///
     /// # Errors
     /// Those of the operating system.

@@ -1,12 +1,14 @@
 //! Ownership check of repositories and pool targets.
 //!
-//! A repository decides what repair writes into files, with which owner and mode. A process must therefore not use a repository that
-//! another user can change: it would write that user's bytes with its own rights. The rule for a directory or file of a repository:
-//! its owner is the effective user or root, and neither its group nor others can write to it.
+//! A repository decides what repair writes into files, with which owner and mode. A process must therefore not use a
+//! repository that another user can change: it would write that user's bytes with its own rights. The rule for a
+//! directory or file of a repository: its owner is the effective user or root, and neither its group nor others can
+//! write to it.
 //!
-//! A directory that only its owner can enter (mode `0700`, as Gabion makes them) seals everything beneath: other users cannot reach it,
-//! so nothing beneath is checked. This also covers the directories of a pool's namespace, which have the owners and modes of the
-//! user's own directories. Where the root is not sealed, each directory on the way to a file is checked when it is first used.
+//! A directory that only its owner can enter (mode `0700`, as Gabion makes them) seals everything beneath: other
+//! users cannot reach it, so nothing beneath is checked. This also covers the directories of a pool's namespace,
+//! which have the owners and modes of the user's own directories. Where the root is not sealed, each directory on the
+//! way to a file is checked when it is first used.
 //!
 //! The environment variable [`TRUST`] names repositories that are used whoever owns them.
 
@@ -86,7 +88,8 @@ pub(super) struct Ownership {
     user: u32,
     /// The root is sealed: nothing beneath needs a check.
     sealed: bool,
-    /// Directories that passed, and whether they or one above them are sealed. Only their owner could change that since.
+    /// Directories that passed, and whether they or one above them are sealed. Only their owner could change that
+    /// since.
     passed: Mutex<HashMap<Vec<u8>, bool>>,
 }
 
@@ -118,8 +121,8 @@ impl Ownership {
         Ok(stat.kind == Kind::Directory && mode & ENTER_BY_OTHERS == 0)
     }
 
-    /// Checks the directories that lead to `directory`, which is a path beneath the root. True if one of them is sealed. A directory that
-    /// is absent is no error here.
+    /// Checks the directories that lead to `directory`, which is a path beneath the root. True if one of them is
+    /// sealed. A directory that is absent is no error here.
     pub(super) fn check_way(&self, root: &OwnedFd, directory: &[u8]) -> io::Result<bool> {
         if self.sealed || directory.is_empty() {
             return Ok(self.sealed);
@@ -172,8 +175,8 @@ impl Ownership {
 }
 
 impl Tree {
-    /// As [`open`](Tree::open), for a repository or a target of a pool: no other user may be able to change the root, nor any directory
-    /// or file that is opened beneath it.
+    /// As [`open`](Tree::open), for a repository or a target of a pool: no other user may be able to change the root,
+    /// nor any directory or file that is opened beneath it.
     ///
     /// # Errors
     /// Those of the operating system; [`Untrusted`] within an error of kind `PermissionDenied`.
@@ -196,8 +199,8 @@ impl Tree {
     }
 }
 
-/// Checks a file or directory that is trusted like a repository and is no part of one, such as the pointer of a tree to its repository: no other
-/// user may be able to change it, unless the environment declares it trusted.
+/// Checks a file or directory that is trusted like a repository and is no part of one, such as the pointer of a tree
+/// to its repository: no other user may be able to change it, unless the environment declares it trusted.
 ///
 /// # Errors
 /// [`Untrusted`] within an error of kind `PermissionDenied`.

@@ -1,7 +1,7 @@
 //! Coding of stripes on the back end that the caller of the vault chose.
 //!
-//! Signatures are computed on the CPU from the blocks themselves. Where signatures of outputs follow from those of inputs, a result of a
-//! device that contradicts them is an error and never reaches a file.
+//! Signatures are computed on the CPU from the blocks themselves. Where signatures of outputs follow from those of
+//! inputs, a result of a device that contradicts them is an error and never reaches a file.
 
 use super::has_law;
 use gabion_engine::backends::{Backends, Extent, Job, PlanKernel, SharedBackend};
@@ -56,7 +56,8 @@ impl DeviceCoder {
         self.devices.backends.choose(&job)
     }
 
-    /// Makes the redundancy blocks of a stripe; gives the signatures of data and redundancy. None, with nothing done, if the CPU shall do it.
+    /// Makes the redundancy blocks of a stripe; gives the signatures of data and redundancy. None, with nothing done,
+    /// if the CPU shall do it.
     pub(super) fn encode(
         &self,
         signer: &Signer,

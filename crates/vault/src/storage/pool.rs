@@ -1,8 +1,9 @@
 //! Pool of target directories, usually one per disk.
 //!
-//! Content is striped over k targets in *objects*. The namespace is a tree of small *stubs* that say where the objects
-//! are, mirrored on several targets. Redundancy goes to targets in other failure domains. Every target has a
-//! `pool.toml`, so any target leads to the others and no external state is needed. `docs/reference/pool.md` has the details.
+//! Content is striped over k targets in *objects*. The namespace is a tree of small *stubs* that say where the
+//! objects are, mirrored on several targets. Redundancy goes to targets in other failure domains. Every target has a
+//! `pool.toml`, so any target leads to the others and no external state is needed. `docs/reference/pool.md` has the
+//! details.
 //!
 //! A target that is missing, empty or of another pool counts as offline. Its content counts as lost until it returns;
 //! missing content is never taken for deleted.
@@ -265,8 +266,8 @@ impl Pool {
         Ok(Pool { shared: Arc::new(shared) })
     }
 
-    /// Uses a survey of mirrors for a short time, as the process that has the pool mounted does: for a second handle of the pool
-    /// in that process, through which programs read.
+    /// Uses a survey of mirrors for a short time, as the process that has the pool mounted does: for a second handle
+    /// of the pool in that process, through which programs read.
     pub fn serve_mount(&self) {
         self.shared.is_mounted.store(true, Ordering::Release);
     }

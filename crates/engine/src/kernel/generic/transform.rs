@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! for every tile:
-//!     for every coset of inputs:             buffer = weights · inputs;  to coefficients;  differentiated if V is shared
-//!     sum of them → every coset of outputs:  to values;  outputs = weights · buffer + strays
+//!     for every coset of inputs:
+//!         buffer = weights · inputs;  to coefficients;  differentiated if V is shared
+//!     sum of them → every coset of outputs:
+//!         to values;  outputs = weights · buffer + strays
 //! ```
 //!
 //! (1) Planes: in the buffers the bytes of symbols are separated, one register per byte, together a *column*; they are

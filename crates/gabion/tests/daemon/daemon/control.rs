@@ -199,8 +199,9 @@ fn who_reads_no_further_ends_the_command_without_a_word() {
     }
 }
 
-/// `daemon scrub` called lost files damaged, `daemon repair` said `repaired` of a file that it could not bring back, and a status
-/// right after that counted no lost file and ended with 0: the daemon counts files every few seconds only.
+/// `daemon scrub` called lost files damaged, `daemon repair` said `repaired` of a file that it could not bring back,
+/// and a status right after that counted no lost file and ended with 0: the daemon counts files every few seconds
+/// only.
 #[test]
 fn lost_files_are_called_lost_at_once() {
     let mut fixture = Fixture::new();

@@ -127,7 +127,8 @@ fn one_source_that_fails_keeps_no_other_from_its_work() {
     fixture.stop(Signal::TERM);
 }
 
-/// Permissions of the socket were all that kept other users out: where they were changed, everybody could stop the daemon.
+/// Permissions of the socket were all that kept other users out: where they were changed, everybody could stop the
+/// daemon.
 #[test]
 fn other_users_at_the_socket_are_refused() {
     use std::os::unix::fs::PermissionsExt;
@@ -150,7 +151,8 @@ fn other_users_at_the_socket_are_refused() {
     fixture.stop(Signal::TERM);
 }
 
-/// A daemon of root keeps the capabilities that its work needs, in all of its threads, and still protects what only its owner may read.
+/// A daemon of root keeps the capabilities that its work needs, in all of its threads, and still protects what only
+/// its owner may read.
 #[test]
 fn a_daemon_of_root_gives_up_privileges_that_it_does_not_need() {
     use std::os::unix::fs::{PermissionsExt, chown};

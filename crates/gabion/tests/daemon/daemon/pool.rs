@@ -175,7 +175,8 @@ fn mounted_a_disk_is_pulled_under_load_and_comes_back_stale() {
         let load = scope.spawn(move || {
             let mut seed = TestRng(5);
             let (mut round, mut after) = (0, 0);
-            // All of them once more when the disk is made good: what was on it only, and not protected yet, went with it.
+            // All of them once more when the disk is made good: what was on it only, and not protected yet, went with
+            // it.
             while after < 5 {
                 let name = format!("load {}", round % 5);
                 let bytes = seed.bytes(20_000 + 777 * (round % 9));
@@ -183,7 +184,8 @@ fn mounted_a_disk_is_pulled_under_load_and_comes_back_stale() {
                 std::fs::write(fixture.path("mnt").join(&name), &bytes).unwrap();
                 match std::fs::read(fixture.path("mnt").join(&name)) {
                     Ok(found) => assert!(found == bytes, "{name} in round {round}"),
-                    // Bytes that a disk took along are an error, never other bytes. Once the loss is known, files go elsewhere.
+                    // Bytes that a disk took along are an error, never other bytes. Once the loss is known, files go
+                    // elsewhere.
                     Err(error) if error.raw_os_error() == Some(5) => {
                         assert!(!known, "{name} in round {round}")
                     }

@@ -19,8 +19,8 @@ use std::time::Duration;
 /// Number of attempts to read records that change meanwhile.
 const ATTEMPTS: usize = 3;
 
-/// How long a process that has the pool mounted relies on a survey that found all mirrors at the last change. Without this, each lookup of a name reads two
-/// records of every mirror.
+/// How long a process that has the pool mounted relies on a survey that found all mirrors at the last change. Without
+/// this, each lookup of a name reads two records of every mirror.
 const SURVEY_LIFETIME: Duration = Duration::from_millis(100);
 
 /// Mirrors that all had applied the last change when they were surveyed.
@@ -133,9 +133,9 @@ impl Shared {
         *self.completed.lock().unwrap_or_else(PoisonError::into_inner) == Some(position)
     }
 
-    /// The mirrors that a reader uses, after the last change was completed where possible. While the pool is mounted here, all of them are
-    /// used for [`SURVEY_LIFETIME`] after they were found consistent: a reader may then see a half-applied change of another process although that process has
-    /// died, as it may while the process lives.
+    /// The mirrors that a reader uses, after the last change was completed where possible. While the pool is mounted
+    /// here, all of them are used for [`SURVEY_LIFETIME`] after they were found consistent: a reader may then see a
+    /// half-applied change of another process although that process has died, as it may while the process lives.
     pub(crate) fn readable_mirrors(&self, copies: Vec<MirrorCopy>) -> Result<Vec<MirrorCopy>, PoolError> {
         if !self.is_mounted.load(Ordering::Acquire) {
             return Ok(self.survey(copies)?.0);

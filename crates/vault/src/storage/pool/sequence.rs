@@ -3,8 +3,8 @@
 //!
 //! A change is recorded on a mirror before it is applied there, with everything needed to apply it again. The mirrors
 //! thus share one order of changes: the record with the highest number is the last change, a mirror that has not
-//! applied it does so now, and a mirror that is further behind or has another history is not used. `docs/reference/pool.md` has
-//! the format.
+//! applied it does so now, and a mirror that is further behind or has another history is not used.
+//! `docs/reference/pool.md` has the format.
 //!
 //! Records alternate between two files that are written in place. A torn record is ignored, and the previous one is
 //! still there.
@@ -280,8 +280,8 @@ impl Record {
         self.apply_with(tree, &RecordFiles::default(), &self.encode(), prepared, durability)
     }
 
-    /// As [`apply`](Record::apply), with record files that stay open. `encoded` is the record as encoded by [`encode`](Record::encode): most
-    /// mirrors get the same bytes.
+    /// As [`apply`](Record::apply), with record files that stay open. `encoded` is the record as encoded by
+    /// [`encode`](Record::encode): most mirrors get the same bytes.
     pub(crate) fn apply_with(
         &self,
         tree: &Tree,
@@ -369,8 +369,8 @@ fn revision_of(text: &str) -> Option<u64> {
     }
 }
 
-/// The record files of a mirror. They stay open from the first use on, for as long as the locks of the namespace are held: until then nobody
-/// else replaces them.
+/// The record files of a mirror. They stay open from the first use on, for as long as the locks of the namespace are
+/// held: until then nobody else replaces them.
 #[derive(Debug, Default)]
 pub(crate) struct RecordFiles([OnceLock<File>; 2]);
 
@@ -442,9 +442,9 @@ pub(crate) fn read(tree: &Tree) -> io::Result<Option<Record>> {
 #[derive(Debug, Default)]
 pub(crate) struct Prepared(Vec<Option<Vec<u8>>>);
 
-/// Writes the stubs of a change to temporary files: what takes room or time is done before anything is recorded. A stub of a new name
-/// (`is_new`) that need not be durable is written where it belongs instead, if it gets all of its bytes at once: as long as it has none it is as if
-/// nothing were there.
+/// Writes the stubs of a change to temporary files: what takes room or time is done before anything is recorded. A
+/// stub of a new name (`is_new`) that need not be durable is written where it belongs instead, if it gets all of its
+/// bytes at once: as long as it has none it is as if nothing were there.
 pub(crate) fn prepare(
     tree: &Tree,
     steps: &[Step],
