@@ -7,7 +7,7 @@
 //!    lease, which is renewed during the batch (`lease`). With an [`Admission`], the guard may refuse the claims
 //!    (`admission`).
 //! 2. `select`: claims that need no encoding are released or completed, for example those that wait for a scan or an
-//!    approval (`scope`). The others become [`Job`]s, with what the catalogue knows of their files.
+//!    approval (`scope`). The others become jobs, with what the catalogue knows of their files.
 //! 3. `moving`: redundancy of renamed files is set aside, then moved to the new names.
 //! 4. `encoding`: files up to `SMALL_FILE` are encoded one per thread. Larger files follow in groups of one per thread;
 //!    the last, smaller group uses all threads for each file.
