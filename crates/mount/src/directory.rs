@@ -18,6 +18,7 @@ use crate::recorder::Recorder;
 use crate::replies::{Answer, Space};
 use content::OpenFile;
 use fuser::{FileAttr, Generation};
+use gabion_vault::catalogue::PossibleNames;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::Report;
 use gabion_vault::storage::Storage;
@@ -55,8 +56,8 @@ pub struct Directory {
 /// Receives the path of a file and a report of the blocks that were reconstructed to read it.
 pub type Note = Box<dyn Fn(&[u8], &Report) + Send + Sync>;
 
-/// Returns the paths under which the catalogue knows a file with this inode, size and mtime.
-pub type KnownNames = Box<dyn Fn(&gabion_vault::tree::Generation) -> Vec<Vec<u8>> + Send + Sync>;
+/// Returns the paths under which the redundancy of a file with this inode, size and mtime may lie.
+pub type KnownNames = Box<dyn Fn(&gabion_vault::tree::Generation) -> PossibleNames + Send + Sync>;
 
 /// Storage that reads are verified against.
 pub struct VerifiedReads {

@@ -16,6 +16,7 @@ mod recent;
 
 pub use changes::{Change, Class, Counts};
 pub(crate) use making::is_damaged;
+pub use moving::PossibleNames;
 pub use problems::{Piece, Problem};
 pub use recent::Recent;
 

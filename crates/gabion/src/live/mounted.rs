@@ -8,7 +8,7 @@ use gabion_mount::{
 };
 use gabion_platform::open_files;
 use gabion_platform::sync;
-use gabion_vault::catalogue::Catalogue;
+use gabion_vault::catalogue::{Catalogue, PossibleNames};
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{self, Report};
 use gabion_vault::display_path::DisplayPath;
@@ -293,12 +293,12 @@ fn verified(location: &Location, coders: Coders, say: Say) -> Result<VerifiedRea
     let known = Catalogue::open(&location.repository.join("catalogue.sqlite")).map_err(VaultError::from)?;
     let (known, warn, is_warned) = (Mutex::new(known), Arc::clone(&say), AtomicBool::new(false));
     let names = move |version: &Generation| {
-        let names = sync::lock(&known).by_inode(version);
+        let names = sync::lock(&known).possible_names(version);
         names.unwrap_or_else(|error| {
             if !is_warned.swap(true, Ordering::Relaxed) {
                 warn(&format!("files that were renamed may be read unverified: {error}"));
             }
-            Vec::new()
+            PossibleNames::default()
         })
     };
     let catalogue = Arc::new(Mutex::new(catalogue));

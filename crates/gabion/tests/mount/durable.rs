@@ -127,9 +127,11 @@ fn names_of_a_pool_on_fuse_file_systems_are_synced() {
             let ends = format!("{what}>");
             calls.lines().any(|call| call.contains(&format!("<{}/", path.display())) && call.contains(&ends))
         };
-        for what in ["/above", "/above/sub", "/above/sub/file"] {
+        for what in ["/above", "/above/sub"] {
             assert!(synced(what), "{what} on {} is not durable: {calls}", path.display());
         }
+        // The stub's size may be recorded meanwhile: then a new stub is synced and gets the name.
+        assert!(synced("/above/sub/file") || synced(".stub"), "{} has no stub: {calls}", path.display());
     }
     fixture.unmount();
     targets.unmount();

@@ -98,7 +98,7 @@ fn remove_if_lost(tank: &Tank, told: &str, name: &str) {
         println!("{told}: {}", error.trim());
         tank.expect(told, &["pool", "rm", "tank", name]);
     } else {
-        assert!(got.status.success() || error.contains("not exist"), "{told}: {error}");
+        assert!(got.status.success() || error.contains("not in the pool"), "{told}: {error}");
     }
 }
 

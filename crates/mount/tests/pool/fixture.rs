@@ -3,6 +3,7 @@
 use super::loops::Disks;
 pub(crate) use super::seed::Seed as TestRng;
 use gabion_mount::{Mounted, Options, Outage, Privileges, Recorder, VerifiedReads, mount};
+use gabion_vault::catalogue::PossibleNames;
 use gabion_vault::changelog::Embedded;
 use gabion_vault::coder::Coders;
 use gabion_vault::policy::Policy;
@@ -201,7 +202,7 @@ impl Mount {
         let verified = VerifiedReads {
             storage: Box::new(pool.clone()),
             coders: Coders::new().unwrap(),
-            names: Box::new(|_| Vec::new()),
+            names: Box::new(|_| PossibleNames::default()),
             note: Box::new(move |_, report| {
                 theirs.fetch_add(report.reconstructed, Ordering::Relaxed);
             }),

@@ -5,11 +5,21 @@
 //! was renamed again.
 
 use super::{Catalogue, Result};
+use crate::tree::Generation;
 use rusqlite::params;
 
 /// Created with `IF NOT EXISTS`, so that existing catalogues get it as well.
 pub(super) const TABLES: &str =
     "CREATE TABLE IF NOT EXISTS moving(worker TEXT NOT NULL, path BLOB NOT NULL);";
+
+/// Names under which the redundancy of a file may lie.
+#[derive(Debug, Clone, Default)]
+pub struct PossibleNames {
+    /// Names to which redundancy of any files is being moved.
+    pub moving: Vec<Vec<u8>>,
+    /// Names by which the catalogue knows the inode, size and mtime of the file.
+    pub known: Vec<Vec<u8>>,
+}
 
 impl Catalogue {
     /// Records that a worker is about to move redundancy to these names.
@@ -34,6 +44,17 @@ impl Catalogue {
                 self.wrap(note()).map(|_| ())
             })
         })
+    }
+
+    /// Names under which the redundancy of a file may lie. Redundancy that was moved before this call is at one of
+    /// them.
+    ///
+    /// # Errors
+    /// [`CatalogueError`](super::CatalogueError).
+    pub fn possible_names(&self, version: &Generation) -> Result<PossibleNames> {
+        // In this order: a record is removed after the catalogue has the new name.
+        let moving = self.moving()?.into_iter().map(|(_, path)| path).collect();
+        Ok(PossibleNames { moving, known: self.by_inode(version)? })
     }
 
     /// All records: worker and name.

@@ -6,6 +6,9 @@
 //! and the file was not created later.
 
 use super::{DegradedReader, ReadError};
+#[cfg(doc)]
+use crate::catalogue::Catalogue;
+use crate::catalogue::PossibleNames;
 use crate::coder::Coders;
 use crate::displaced::{PresentFile, aside};
 use crate::examine::ProtectedFile;
@@ -19,9 +22,9 @@ use std::fs::File;
 use std::io;
 
 impl DegradedReader {
-    /// Opens the redundancy of an open file. `path` is the present name of the file, if it has one; `names` returns the
-    /// names by which the catalogue knows its inode, size and mtime. Returns none if there is no redundancy of the
-    /// present version.
+    /// Opens the redundancy of an open file. `path` is the last known name of the file, if it has one; `names` returns
+    /// what [`Catalogue::possible_names`] does. Returns none if there is no
+    /// redundancy of the present version.
     ///
     /// # Errors
     /// [`ReadError::Open`]: the file cannot be read.
@@ -30,7 +33,7 @@ impl DegradedReader {
         coders: &Coders,
         file: &File,
         path: Option<&[u8]>,
-        names: impl FnOnce(&Generation) -> Vec<Vec<u8>>,
+        names: impl Fn(&Generation) -> PossibleNames,
     ) -> Result<Option<DegradedReader>, ReadError> {
         let found = PresentFile::of(&stat_of(file).map_err(ReadError::Open)?);
         let now = found.now;
@@ -54,14 +57,24 @@ impl DegradedReader {
             return Ok(Some(reader));
         }
         let is_its = |header: &Header| found.is_of_header(header) && version::is_unchanged(header, &now);
-        let former =
-            names(&now).iter().find_map(|name| places(name).into_iter().find_map(|place| at(place, &is_its)));
+        let at_any = |names: &[Vec<u8>]| {
+            names.iter().find_map(|name| places(name).into_iter().find_map(|place| at(place, &is_its)))
+        };
         let set_aside = || {
             let kept = |tree: &crate::tree::Tree| aside(tree, now.inode);
             storage.repositories().iter().find_map(|it| at(kept(&it.tree), &is_its))
         };
-        // Workers move redundancy from former names to the set-aside place and from there to the new name. Searching in
-        // this order cannot miss it.
-        Ok(former.or_else(set_aside).or_else(own))
+        let former = names(&now).known;
+        if let Some(reader) = at_any(&former).or_else(set_aside).or_else(own) {
+            return Ok(Some(reader));
+        }
+        if former.is_empty() {
+            return Ok(None);
+        }
+        // Workers move redundancy from a former name to the set-aside place and from there to the new name, which is
+        // recorded before. It was at neither of the first two, so the new name is known by now, if there is one. A
+        // worker whose claim ended sets it aside again.
+        let PossibleNames { moving, known } = names(&now);
+        Ok(at_any(&moving).or_else(|| at_any(&known)).or_else(set_aside))
     }
 }

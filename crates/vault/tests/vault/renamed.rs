@@ -1,13 +1,14 @@
 //! Files renamed over names of other protected files keep their redundancy, and their corruption counts as damage.
 
 use super::fixture::{Fixture, QUIET, TestRng, flip, live_worker};
-use gabion_vault::catalogue::State;
+use gabion_vault::catalogue::{PossibleNames, State};
 use gabion_vault::changelog::{Change, When};
 use gabion_vault::degraded::{DegradedReader, copy_out};
 use gabion_vault::repair;
 use gabion_vault::tree::Generation;
 use gabion_vault::worker::Scanned;
 use gabion_vault::world::{Clock, SECOND};
+use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -405,7 +406,8 @@ fn a_new_file_with_the_inode_size_and_time_of_a_deleted_one_is_another_file() {
 /// A mount's view of a file: verified content, or none without redundancy of the file.
 fn verified(fixture: &Fixture, name: &str, path: Option<&str>, names: &[&str]) -> Option<Vec<u8>> {
     let (vault, file) = (&fixture.vault, fs::File::open(fixture.path(name)).unwrap());
-    let names = |_: &Generation| names.iter().map(|name| name.as_bytes().to_vec()).collect();
+    let known: Vec<Vec<u8>> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
+    let names = |_: &Generation| PossibleNames { known: known.clone(), ..PossibleNames::default() };
     let path = path.map(str::as_bytes);
     let reader = DegradedReader::of_open(&*vault.storage, &vault.coders, &file, path, names).unwrap()?;
     let mut content = Vec::new();
@@ -432,6 +434,34 @@ fn redundancy_of_a_renamed_file_is_found_and_used_for_no_other_file() {
     fs::rename(fixture.redundancy("b"), &kept).unwrap();
     assert_eq!(verified(&fixture, "z", Some("z"), &["a", "b"]), None);
     assert_eq!(verified(&fixture, "b", Some("b"), &["b"]), None, "it is kept for another inode");
+}
+
+/// Regression: a worker had moved the redundancy of a file that was renamed directly, and not told the catalogue yet.
+/// A mount that knew the file by its former name read it unverified.
+#[test]
+fn redundancy_that_is_being_moved_is_found_by_readers_who_know_the_former_name() {
+    let fixture = fixture(&["a", "b"], true);
+    flip(&fixture.path("a"), 50_000);
+    rename(&fixture, "a", "z");
+    let file = fs::File::open(fixture.path("z")).unwrap();
+    let vault = &fixture.vault;
+    let asked = Cell::new(0);
+    // The worker does its work between the questions.
+    let names = |version: &Generation| {
+        let names = vault.catalogue.possible_names(version).unwrap();
+        assert_eq!(names.known, [b"a".to_vec()], "the catalogue is behind");
+        asked.set(asked.get() + 1);
+        if asked.get() == 1 {
+            fs::rename(fixture.redundancy("a"), fixture.redundancy("z")).unwrap();
+            return names;
+        }
+        PossibleNames { moving: vec![b"elsewhere".to_vec(), b"z".to_vec()], ..names }
+    };
+    let reader = DegradedReader::of_open(&*vault.storage, &vault.coders, &file, Some(b"a"), names).unwrap();
+    let mut read = Vec::new();
+    copy_out(&reader.expect("its redundancy is found"), &mut read).unwrap();
+    assert!(read == content(0));
+    assert_eq!(asked.get(), 2);
 }
 
 /// Redundancy of a deleted file matches a new file's inode, size and mtime and would return the old content.
