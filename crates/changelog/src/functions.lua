@@ -1,7 +1,7 @@
 #!lua name=gabion_changelog_2
 
 -- The changelog as functions of the server: each call is atomic. The version in the name above and in the names at
--- the end of claims.lua, which is the second part of this library, changes with anything that is stored.
+-- the ends of claims.lua and journal.lua, the other parts of this library, changes with anything that is stored.
 --
 -- Numbers in Lua are doubles, exact only up to 2^53. So times (offset by 2^63 to have no sign), offsets in files and
 -- sequence numbers are 16 lower-case hexadecimal digits here: comparing the strings compares the numbers.
@@ -16,6 +16,7 @@
 --   7 sums      hash: kind -> number of entries; c -> number of those that are claimed
 --   8 claims    hash: token -> path, origin, kind, worker, granted, expires, packed
 --   9 request   string: the last request of this client and its answer, for one that asks again
+--  10 journal   stream: see journal.lua
 -- All sorted sets have score 0 throughout, so that they are in the order of their bytes.
 --
 -- A slot is { state, newer or false, sequence, token or 0, attempts }, a state

@@ -79,6 +79,7 @@ pub mod database;
 pub mod embedded;
 mod entry;
 mod error;
+pub mod journal;
 #[cfg(feature = "testing")]
 pub mod measure;
 #[cfg(feature = "testing")]
@@ -96,6 +97,7 @@ pub use change::{Change, MAX_PATH, Span, VersionName, What, When, is_within};
 pub use embedded::Embedded;
 pub use entry::{Claim, Completion, Durability, Entry, Kind, Memory, Sequence, Summary, WorkerId};
 pub use error::{Error, PathFault, Refusal, Result, ServerError};
+pub use journal::Journal;
 pub use queue::Ticket;
 pub use ranges::{MAX_RANGES, Ranges, WHOLE};
 pub use server::Server;
@@ -278,6 +280,11 @@ pub trait Changelog: Send + Sync {
     /// The engine's.
     fn memory(&self) -> Result<Option<Memory>> {
         Ok(None)
+    }
+
+    /// The journal of the deployment; none for an engine of one host.
+    fn journal(&self) -> Option<&dyn Journal> {
+        None
     }
 
     /// What an acknowledgment guarantees.

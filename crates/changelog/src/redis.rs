@@ -1,7 +1,7 @@
 //! The engine for more than one host: a Redis server, 7.0 or later, that keeps an append-only file.
 //!
-//! Every operation is one function of the library in `functions.lua` and `claims.lua`, so it happens as a whole or
-//! not at all. The library is loaded when the changelog is opened and again whenever the server has lost it. Changes
+//! Every operation is one function of the library in `functions.lua`, `claims.lua` and `journal.lua`, so it happens as
+//! a whole or not at all. The library is loaded when the changelog is opened and again whenever the server has lost it. Changes
 //! are merged as they arrive.
 //!
 //! A call that gets no answer is repeated a bounded number of times with the same request number, and the server
@@ -10,6 +10,7 @@
 
 pub mod address;
 mod answer;
+mod journal;
 mod link;
 
 use crate::busy::MAX_PASSED_OVER;
@@ -17,6 +18,7 @@ use crate::change::{Change, Span, What};
 use crate::codec::{Reader, put_change};
 use crate::entry::{Claim, Completion, Durability, Entry, Memory, Sequence, Summary, WorkerId};
 use crate::error::{Error, Refusal, Result};
+use crate::journal::Journal;
 use crate::queue::{Batch, Queue, Ticket};
 use crate::server::Server;
 use crate::{CLOCK_TOLERANCE, Changelog, MAX_CLAIM, MAX_PAGE};
@@ -214,6 +216,10 @@ impl Changelog for Redis {
             }
             _ => Err(answer.nonsense()),
         }
+    }
+
+    fn journal(&self) -> Option<&dyn Journal> {
+        Some(self)
     }
 
     fn durability(&self) -> Durability {

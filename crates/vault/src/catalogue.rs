@@ -6,7 +6,9 @@
 
 mod accepted;
 mod changes;
+mod copy;
 mod directories;
+mod fact;
 mod held;
 mod making;
 mod moving;
@@ -15,6 +17,8 @@ mod queries;
 mod recent;
 
 pub use changes::{Change, Class, Counts};
+pub(crate) use copy::Keeping;
+pub use copy::LONG_JOURNAL;
 pub(crate) use making::is_damaged;
 pub use moving::PossibleNames;
 pub use problems::{Piece, Problem};
@@ -24,6 +28,8 @@ use crate::changelog::database;
 use crate::format::FileId;
 use crate::tree::{Generation, Stat, join, split};
 use crate::world::Nanos;
+use copy::Copy;
+use fact::Fact;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 use std::path::Path;
 
@@ -94,17 +100,44 @@ pub struct Entry {
 #[error("the catalogue {path}: {reason}{}", self.advice())]
 pub struct CatalogueError {
     path: String,
-    /// True if the file has no header that SQLite can read.
-    bad_header: bool,
     /// Not named `source`, because the message contains it already.
-    reason: rusqlite::Error,
+    reason: Reason,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Reason {
+    #[error("{0}")]
+    Database(rusqlite::Error),
+    /// The file has no header that SQLite can read.
+    #[error("{0}")]
+    Header(rusqlite::Error),
+    #[error("{0}")]
+    Journal(crate::changelog::Error),
+    #[error("the journal of the changelog's server has a record that this program does not understand")]
+    Record,
+    #[error("the server of the changelog lost the journal, which has to be made again from headers")]
+    NotMade,
 }
 
 impl CatalogueError {
     /// True if the file is not a database or is damaged.
     pub fn is_damage(&self) -> bool {
-        let code = self.reason.sqlite_error_code();
-        self.bad_header || matches!(code, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
+        match &self.reason {
+            Reason::Header(_) => true,
+            Reason::Database(reason) => {
+                let code = reason.sqlite_error_code();
+                matches!(code, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
+            }
+            Reason::Journal(_) | Reason::Record | Reason::NotMade => false,
+        }
+    }
+
+    /// The changelog's error if that is what failed.
+    pub(crate) fn into_journal_error(self) -> std::result::Result<crate::changelog::Error, CatalogueError> {
+        match self.reason {
+            Reason::Journal(error) => Ok(error),
+            reason => Err(CatalogueError { reason, ..self }),
+        }
     }
 
     fn advice(&self) -> &'static str {
@@ -117,6 +150,8 @@ impl CatalogueError {
 pub struct Catalogue {
     connection: Connection,
     path: String,
+    /// On a host that shares the catalogue with others.
+    copy: Option<Copy>,
 }
 
 /// Number of files that are visited between two changes of the catalogue.
@@ -195,8 +230,9 @@ impl Catalogue {
     /// [`CatalogueError`].
     pub fn open(path: &Path) -> Result<Catalogue> {
         let failed = |reason| {
-            let bad_header = database::has_damaged_header(path);
-            CatalogueError { path: path.display().to_string(), bad_header, reason }
+            let is_readable = !database::has_damaged_header(path);
+            let reason = if is_readable { Reason::Database(reason) } else { Reason::Header(reason) };
+            CatalogueError { path: path.display().to_string(), reason }
         };
         let connection = database::open_database(path).map_err(failed)?;
         let set_up = || -> rusqlite::Result<()> {
@@ -221,15 +257,22 @@ impl Catalogue {
                 transaction.execute("INSERT INTO notes VALUES (?, '')", [making::TO_BE_MADE])?;
                 transaction.commit()?;
             }
-            let added = [recent::TABLES, held::TABLES, accepted::TABLES, moving::TABLES, changes::TABLES];
+            let added = [
+                recent::TABLES,
+                held::TABLES,
+                accepted::TABLES,
+                moving::TABLES,
+                changes::TABLES,
+                copy::TABLES,
+            ];
             added.iter().try_for_each(|tables| connection.execute_batch(tables))
         };
         set_up().map_err(failed)?;
-        Ok(Catalogue { path: path.display().to_string(), connection })
+        Ok(Catalogue { path: path.display().to_string(), connection, copy: None })
     }
 
     fn wrap<T>(&self, result: rusqlite::Result<T>) -> Result<T> {
-        result.map_err(|reason| CatalogueError { path: self.path.clone(), bad_header: false, reason })
+        result.map_err(|reason| CatalogueError { path: self.path.clone(), reason: Reason::Database(reason) })
     }
 
     /// Runs `work` in one write transaction. Other writers wait meanwhile.
@@ -244,15 +287,26 @@ impl Catalogue {
         // waits.
         match self.connection.is_autocommit() {
             true => self.between("BEGIN IMMEDIATE", "COMMIT", "ROLLBACK", work),
-            false => self.as_of_now(work),
+            false => self.part(work),
         }
     }
 
-    /// Runs `work` in one read transaction. Others may write; `work` may write only to the change-set.
+    /// Runs `work` in one read transaction, with what other hosts did before. Others may write; `work` may write only to
+    /// the change-set.
     ///
     /// # Errors
     /// [`CatalogueError`], or the error of `work`; the change-set is rolled back.
     pub fn as_of_now<T, E: From<CatalogueError>>(
+        &self,
+        work: impl FnOnce() -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        if self.connection.is_autocommit() {
+            self.follow()?;
+        }
+        self.part(work)
+    }
+
+    fn part<T, E: From<CatalogueError>>(
         &self,
         work: impl FnOnce() -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
@@ -266,9 +320,17 @@ impl Catalogue {
         undo: &str,
         work: impl FnOnce() -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
+        let is_whole = self.connection.is_autocommit();
+        let collected = self.copy.as_ref().map_or(0, Copy::collected);
         self.wrap(self.connection.execute_batch(begin))?;
-        let done = work();
+        let mut done = work();
+        if is_whole && done.is_ok() {
+            done = self.publish().map_err(E::from).and(done);
+        }
         let finish = if done.is_ok() { end } else { undo };
+        if let (Some(copy), Err(_)) = (&self.copy, &done) {
+            copy.forget_collected(collected);
+        }
         crate::fault::point();
         self.wrap(self.connection.execute_batch(finish))?;
         done
@@ -465,10 +527,11 @@ impl Catalogue {
     /// # Errors
     /// [`CatalogueError`].
     pub fn put(&self, path: &[u8], entry: &Entry) -> Result<()> {
+        let fact = Fact::Put { path: path.to_vec(), entry: entry.clone() };
         // In one transaction, so that the directory's row is not removed before the file has one.
         match self.connection.is_autocommit() {
-            true => self.together(|| self.put_row(path, entry)),
-            false => self.put_row(path, entry),
+            true => self.together(|| self.write(&fact)),
+            false => self.write(&fact),
         }
     }
 
@@ -517,10 +580,14 @@ impl Catalogue {
     /// # Errors
     /// [`CatalogueError`].
     pub fn forget(&self, path: &[u8]) -> Result<()> {
+        self.write(&Fact::Forget { path: path.to_vec() })
+    }
+
+    fn forget_row(&self, path: &[u8]) -> Result<()> {
         let (directory, name) = split(path);
         let Some(directory) = self.directory(directory)? else { return Ok(()) };
-        self.clear_problems(path)?;
-        self.forget_accepted(path)?;
+        self.clear_problem_rows(path)?;
+        self.forget_accepted_row(path)?;
         let forget = || {
             let mut forget =
                 self.connection.prepare_cached("DELETE FROM files WHERE directory = ? AND name = ?")?;
@@ -529,13 +596,19 @@ impl Catalogue {
         self.wrap(forget()).map(|_| ())
     }
 
-    /// Removes everything.
+    /// Removes all files, here alone.
     ///
     /// # Errors
     /// [`CatalogueError`].
     pub fn clear(&self) -> Result<()> {
         let tables = "DELETE FROM files; DELETE FROM directories; DELETE FROM codes; DELETE FROM problems;";
         self.wrap(self.connection.execute_batch(tables))
+    }
+
+    /// Removes all files, and notes that the catalogue is to be made.
+    fn clear_rows(&self) -> Result<()> {
+        self.clear()?;
+        self.set_note_row(making::TO_BE_MADE, Some(""))
     }
 
     /// True if anything at or below `path` is known.
@@ -581,6 +654,18 @@ impl Catalogue {
     /// # Errors
     /// [`CatalogueError`].
     pub fn set_note(&self, key: &str, value: Option<&str>) -> Result<()> {
+        self.write(&Fact::Note { key: key.to_owned(), value: value.map(str::to_owned) })
+    }
+
+    /// Stores a note about this host alone; none removes it.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn set_note_here(&self, key: &str, value: Option<&str>) -> Result<()> {
+        self.set_note_row(key, value)
+    }
+
+    fn set_note_row(&self, key: &str, value: Option<&str>) -> Result<()> {
         let set = match value {
             Some(value) => {
                 self.connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", params![key, value])

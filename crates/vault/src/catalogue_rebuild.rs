@@ -7,6 +7,7 @@ use crate::redundancy::{Part, REDUNDANCY};
 use crate::run::{Progress, RunContext};
 use crate::storage::Storage;
 use crate::tree::{Generation, Kind, Tree, absent_is_none, join};
+use std::cell::RefCell;
 use std::io;
 
 /// Results of a rebuild.
@@ -38,21 +39,40 @@ pub enum RebuildError {
 /// For a catalogue that may be damaged, [`Vault::renew`](crate::vault::Vault::renew) does this in a new file.
 ///
 /// # Errors
-/// See [`RebuildError`]; the catalogue is unchanged then.
+/// See [`RebuildError`]; the catalogue is unchanged then. One that hosts share has to be rebuilt again.
 pub fn rebuild(
     catalogue: &Catalogue,
     storage: &dyn Storage,
     coders: &Coders,
     context: RunContext<'_>,
 ) -> Result<Rebuilt, RebuildError> {
-    catalogue.together(|| {
-        catalogue.clear()?;
-        let put = |path: &[u8], entry: &Entry| Ok(catalogue.put(path, entry)?);
-        let rebuilt = each_entry(storage, coders, context, put)?;
-        catalogue.set_made()?;
-        Ok(rebuilt)
-    })
+    let put = |path: &[u8], entry: &Entry| Ok(catalogue.put(path, entry)?);
+    if !catalogue.is_copy() {
+        return catalogue.together(|| {
+            let first = catalogue.begin_making()?;
+            let rebuilt = each_entry(storage, coders, context, put)?;
+            catalogue.made(first.as_ref())?;
+            Ok(rebuilt)
+        });
+    }
+    // In parts: the facts of a transaction are one record of the journal.
+    let first = catalogue.begin_making()?;
+    let part = RefCell::new(Vec::new());
+    let put_part = |part: &mut Vec<(Vec<u8>, Entry)>| {
+        catalogue.together(|| part.drain(..).try_for_each(|(path, entry)| put(&path, &entry)))
+    };
+    let rebuilt = each_entry(storage, coders, context, |path, entry| {
+        let mut part = part.borrow_mut();
+        part.push((path.to_vec(), entry.clone()));
+        if part.len() >= PART { put_part(&mut part) } else { Ok(()) }
+    })?;
+    put_part(&mut part.borrow_mut())?;
+    catalogue.made(first.as_ref())?;
+    Ok(rebuilt)
 }
+
+/// Files whose facts are one record of the journal.
+const PART: usize = 1024;
 
 /// Results that a rebuild would have. Changes nothing.
 ///

@@ -15,7 +15,7 @@ use crate::run::{Progress, RunContext};
 use crate::scan::{ScanError, Scanner, Seen};
 use crate::throttle::Throttle;
 use crate::tree;
-use crate::vault::Vault;
+use crate::vault::{Vault, VaultError};
 use crate::worker::{
     self, Admission, AdmissionContext, Done, GuardVerdict, Scanned, WorkError, WorkedVault, Worker,
     WorkerOptions,
@@ -59,6 +59,9 @@ pub enum ProtectError {
     /// The changelog failed.
     #[error("the changelog: {0}")]
     Changelog(#[from] changelog::Error),
+    /// The catalogue could not be made.
+    #[error(transparent)]
+    Vault(#[from] Box<VaultError>),
     /// The operating system returned an error.
     #[error("the repository: {0}")]
     Io(#[from] std::io::Error),
@@ -247,6 +250,7 @@ fn heal_mirrors(vault: &Vault) -> Vec<String> {
 /// # Errors
 /// See [`ProtectError`].
 pub fn protect(vault: &Vault, context: RunContext<'_>) -> Result<Report, ProtectError> {
+    vault.follow().map_err(Box::new)?;
     let unhealed = heal_mirrors(vault);
     let began = vault.clock.now();
     make_deferred_due(vault)?;
@@ -279,6 +283,7 @@ pub fn protect(vault: &Vault, context: RunContext<'_>) -> Result<Report, Protect
     if [Class::Removed, Class::Moved].iter().any(|&class| seen.changes.of(class).0 > 0) {
         vault.catalogue.forget_empty_directories()?;
     }
+    vault.catalogue.shorten_journal(LONG_JOURNAL)?;
     // A failure is counted by `gabion status`, and a later run tries again.
     let _ = vault.purge_replaced();
     vault.catalogue.set_note("last protect", Some(&vault.clock.now().to_string()))?;
@@ -303,6 +308,7 @@ pub(crate) fn purge_displaced(vault: &Vault, awaited: Awaited) {
 /// # Errors
 /// See [`WorkError`].
 pub fn work(vault: &Vault, context: RunContext<'_>) -> Result<Done, WorkError> {
+    vault.follow().map_err(Box::new)?;
     let scanned = Scanned::default();
     let run = |options: WorkerOptions<'_>, admission: Option<&Admission<'_>>| {
         with_worker(vault, context, options, |worker| worker.drain(admission))

@@ -3,8 +3,10 @@
 //! The repository is a directory: `vault.toml` holds the settings, `policy.toml` the policy (in a pool, all targets
 //! have copies of both), `redundancy/` the redundancy files under the names of the files that they protect, `staging/`
 //! incomplete files, `catalogue.sqlite` the catalogue, `changelog/` pending changes, and `lock` names the process that
-//! holds the vault.
+//! holds the vault. Where hosts share the vault, the changelog is on a server, and each host has a copy of the catalogue
+//! on a disk of its own.
 
+mod copies;
 mod lock;
 mod pointer;
 mod renew;
@@ -16,7 +18,7 @@ pub use lock::{Lock, LockError};
 pub use renew::{Renewal, Renewed, survey};
 pub use settings::{Kind, Location, Settings};
 
-use crate::catalogue::{Catalogue, CatalogueError};
+use crate::catalogue::{Catalogue, CatalogueError, Keeping};
 use crate::catalogue_rebuild::RebuildError;
 use crate::changelog::remember_password;
 use crate::changelog::server::without_password;
@@ -90,6 +92,12 @@ pub enum VaultError {
     CatalogueInUse {
         /// Process, host and time.
         holder: String,
+    },
+    /// No directory for copies of catalogues is known.
+    #[error("a catalogue that hosts share needs a directory for its copy on this host: set {variable}")]
+    NoCache {
+        /// Variable that names it.
+        variable: &'static str,
     },
     /// The policy is invalid.
     #[error("{}: {source}", path.display())]
@@ -192,7 +200,9 @@ pub struct Vault {
     pub settings: Settings,
     /// Reason why the repository cannot be written, if so. Catalogue and changelog are then temporary copies.
     pub read_only: Option<String>,
-    /// Directory of these copies; declared last, so that it is removed after they are closed.
+    /// Directory of catalogue and embedded changelog.
+    databases: Tree,
+    /// Temporary directory of these copies; declared last, so that it is removed after they are closed.
     _scratch: Option<Scratch>,
 }
 
@@ -307,14 +317,61 @@ impl Vault {
     }
 
     fn with_catalogue(self, location: &Location) -> Result<Vault, VaultError> {
+        self.follow_at(&location.repository)?;
+        Ok(self)
+    }
+
+    /// Brings the catalogue up to date with what other hosts did, and makes it if it is missing or its journal was
+    /// lost.
+    ///
+    /// # Errors
+    /// See [`VaultError`].
+    pub fn follow(&self) -> Result<(), VaultError> {
+        self.follow_at(self.repository.path())
+    }
+
+    fn follow_at(&self, repository: &Path) -> Result<(), VaultError> {
+        let catch_up = || match self.catalogue.catch_up().map_err(CatalogueError::into_journal_error) {
+            Ok(()) => Ok(()),
+            Err(Ok(error)) => Err(VaultError::Changelog(error)),
+            Err(Err(error)) => Err(VaultError::Catalogue(error)),
+        };
+        catch_up()?;
         if self.catalogue.is_to_be_made()? {
-            let _turn = take_turn(&location.repository)?;
+            let _turn = take_turn(repository)?;
             // Another process may have been faster.
+            catch_up()?;
             if self.catalogue.is_to_be_made()? {
                 self.make_catalogue()?;
             }
         }
-        Ok(self)
+        Ok(())
+    }
+
+    /// Opens the catalogue once more, for another thread.
+    ///
+    /// # Errors
+    /// [`VaultError::Catalogue`].
+    pub fn open_catalogue(&self) -> Result<Catalogue, VaultError> {
+        copies::open(&self.settings, self.databases.path(), &self.changelog, self.keeping())
+    }
+
+    /// Opens the catalogue of a vault alone.
+    ///
+    /// # Errors
+    /// See [`VaultError`].
+    pub fn catalogue_of(location: &Location) -> Result<Catalogue, VaultError> {
+        let repository = &location.repository;
+        let settings = Settings::load(repository)?;
+        if !settings.is_shared() {
+            return Ok(Catalogue::open(&repository.join(CATALOGUE))?);
+        }
+        let changelog = open_changelog(&settings, repository)?;
+        copies::open(&settings, copies::directory(&settings, location)?.path(), &changelog, Keeping::Shared)
+    }
+
+    fn keeping(&self) -> Keeping {
+        if self.read_only.is_some() { Keeping::Silent } else { Keeping::Shared }
     }
 
     /// Removes replaced content that is too old or uses too much space. Returns the remaining runs.
@@ -369,10 +426,7 @@ impl Vault {
                 let code = format!("{}+{}", pool.config().stripe, pool.config().redundancy).parse()?;
                 // Another vault of the pool was in use since, so this catalogue is outdated and is rebuilt.
                 if shared::is_outdated(path, &pool) {
-                    for suffix in ["", "-wal", "-shm"] {
-                        let name = format!("{CATALOGUE}{suffix}");
-                        repository.remove(name.as_bytes()).map_err(at(path))?;
-                    }
+                    remove_catalogue(&repository)?;
                 }
                 shared::reconcile_policy(path, &pool)?;
                 settings.reconcile(path, &pool)?;
@@ -380,9 +434,21 @@ impl Vault {
                 (Box::new(pool), code)
             }
         };
-        let scratch = read_only.is_some().then(|| Scratch::of(&repository)).transpose()?;
-        let databases = scratch.as_ref().map_or(path.as_path(), Scratch::path);
-        let changelog = open_changelog(&settings, databases)?;
+        let databases = match settings.is_shared() {
+            true => copies::directory(&settings, location)?,
+            false => repository.clone(),
+        };
+        // Earlier versions had the database of several hosts in the repository.
+        if settings.is_shared() && read_only.is_none() {
+            remove_catalogue(&repository)?;
+        }
+        let scratch = read_only.is_some().then(|| Scratch::of(&databases)).transpose()?;
+        let databases = match &scratch {
+            Some(scratch) => Tree::open(scratch.path()).map_err(at(scratch.path()))?,
+            None => databases,
+        };
+        let changelog = open_changelog(&settings, databases.path())?;
+        let keeping = if read_only.is_some() { Keeping::Silent } else { Keeping::Shared };
         Ok(Vault {
             root: root.clone(),
             storage,
@@ -391,11 +457,12 @@ impl Vault {
             clock,
             policy: load_policy(path, &code)?,
             default_code: code,
-            catalogue: Catalogue::open(&databases.join(CATALOGUE))?,
+            catalogue: copies::open(&settings, databases.path(), &changelog, keeping)?,
             changelog,
             settings,
             repository,
             read_only,
+            databases,
             _scratch: scratch,
         })
     }
@@ -524,6 +591,13 @@ fn pool_of(location: &Location, clock: &Clock) -> Result<Option<Pool>, pool::Poo
 
 fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn remove_catalogue(repository: &Tree) -> Result<(), VaultError> {
+    ["", "-wal", "-shm"].iter().try_for_each(|suffix| {
+        let name = format!("{CATALOGUE}{suffix}");
+        repository.remove(name.as_bytes()).map(drop).map_err(at(repository.path()))
+    })
 }
 
 /// Prevents others from opening the repository at the same time.

@@ -54,7 +54,7 @@ use crate::redundancy::InconclusivePart;
 use crate::retry::{Failure, Retry, Retryable};
 use crate::run::RunContext;
 use crate::storage::Storage;
-use crate::vault::Vault;
+use crate::vault::{Vault, VaultError};
 use crate::world::{Clock, Nanos, SECOND};
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -86,6 +86,9 @@ pub enum WorkError {
     /// The catalogue failed.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
+    /// The catalogue could not be made.
+    #[error(transparent)]
+    Vault(#[from] Box<VaultError>),
     /// The repository could not be made durable.
     #[error("the repository {}: {source}", path.display())]
     Repository {
@@ -103,7 +106,7 @@ impl Retryable for WorkError {
     fn retry(&self) -> Retry {
         match self {
             WorkError::Changelog(error) if !error.is_transient() => Retry::AfterChange,
-            WorkError::Changelog(_) | WorkError::Catalogue(_) => Retry::Later,
+            WorkError::Changelog(_) | WorkError::Catalogue(_) | WorkError::Vault(_) => Retry::Later,
             WorkError::Repository { source, .. } => source.retry(),
             WorkError::Left(part) => part.retry(),
         }

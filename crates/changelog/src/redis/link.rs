@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-const LIBRARY: &str = concat!(include_str!("../functions.lua"), include_str!("../claims.lua"));
+const LIBRARY: &str =
+    concat!(include_str!("../functions.lua"), include_str!("../claims.lua"), include_str!("../journal.lua"));
 /// What the names of its functions begin with.
 const PREFIX: &str = "gabion_changelog_2_";
 const KEYS: [&str; 8] = ["counters", "entries", "paths", "waiting", "stamps", "firsts", "sums", "claims"];
@@ -78,7 +79,11 @@ impl Link {
             .map_err(|reason| Error::System { doing: "name this client", reason: Arc::new(reason) })?;
         let id = format!("client:{:032x}", u128::from_be_bytes(id));
         // The braces keep all keys in one slot of a cluster.
-        let keys = KEYS.iter().copied().chain([id.as_str()]).map(|key| format!("gabion:{{{name}}}:{key}"));
+        let keys = KEYS
+            .iter()
+            .copied()
+            .chain([id.as_str(), "journal"])
+            .map(|key| format!("gabion:{{{name}}}:{key}"));
         let keys = keys.collect();
         let allow_forgetful = server.allow_forgetful;
         Ok(Link { client, connection: None, address, keys, requests: 0, allow_forgetful })

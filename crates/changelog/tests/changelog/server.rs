@@ -73,6 +73,28 @@ impl TestServer {
         }
     }
 
+    /// Its files as they are now.
+    #[allow(dead_code, reason = "not all tests that share this file do")]
+    pub(crate) fn state(&mut self) -> TempDir {
+        self.kill();
+        let copy = tempfile::tempdir().expect("a directory");
+        let copied =
+            Command::new("cp").arg("-a").arg(self.directory.path().join(".")).arg(copy.path()).status();
+        assert!(copied.expect("cp").success());
+        self.restart();
+        copy
+    }
+
+    /// The server with files of an earlier time, as a replica that took over has them.
+    #[allow(dead_code, reason = "not all tests that share this file do")]
+    pub(crate) fn restore(&mut self, state: &TempDir) {
+        self.forget();
+        let copied =
+            Command::new("cp").arg("-a").arg(state.path().join(".")).arg(self.directory.path()).status();
+        assert!(copied.expect("cp").success());
+        self.restart();
+    }
+
     /// The same server again, from its files.
     pub(crate) fn restart(&mut self) {
         self.child = spawn(self.port, self.directory.path().to_owned(), &self.settings);

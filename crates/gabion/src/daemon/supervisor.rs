@@ -11,12 +11,11 @@ use super::targets::{Next, Targets, presences};
 use crate::live::{self, LiveError, MountPlan, MountedSource};
 use crate::report::daemon::{JobReport, LastJob, Timed};
 use gabion_mount::Outage;
-use gabion_vault::catalogue::Catalogue;
 use gabion_vault::monitor::{self, Live, MonitorError, Notify};
 use gabion_vault::schedule::Backoff;
 use gabion_vault::scrub::Selection;
 use gabion_vault::storage::pool::{self, Pool};
-use gabion_vault::vault::Location;
+use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Nanos, SECOND, Stopwatch};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -158,7 +157,7 @@ impl Supervisor {
                 {
                     self.source.warning(&format!("other commands will not find this daemon: {error}"));
                 }
-                let catalogue = Catalogue::open(&location.repository.join("catalogue.sqlite"));
+                let catalogue = Vault::catalogue_of(&location);
                 *self.source.catalogue() =
                     catalogue.map_err(|error| self.source.warning(&error.to_string())).ok();
                 self.source.state().location = Some(location);

@@ -8,7 +8,7 @@ use gabion_mount::{
 };
 use gabion_platform::open_files;
 use gabion_platform::sync;
-use gabion_vault::catalogue::{Catalogue, PossibleNames};
+use gabion_vault::catalogue::PossibleNames;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{self, Report};
 use gabion_vault::display_path::DisplayPath;
@@ -18,7 +18,7 @@ use gabion_vault::storage::TargetState;
 use gabion_vault::storage::plain::Plain;
 use gabion_vault::storage::pool::Pool;
 use gabion_vault::tree::{Generation, Tree};
-use gabion_vault::vault::{Location, OWN, Vault, VaultError};
+use gabion_vault::vault::{Location, OWN, Vault};
 use gabion_vault::world::Clock;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -285,15 +285,19 @@ fn hidden_name<'a>(source: &Path, repository: &'a Path) -> &'a OsStr {
 
 /// Storage for verified reads, with a callback that records degraded ones.
 fn verified(location: &Location, coders: Coders, say: Say) -> Result<VerifiedReads, LiveError> {
-    let Vault { storage, pool, catalogue, clock, .. } = Vault::open(location, Clock::System)?;
+    let vault = Vault::open(location, Clock::System)?;
+    // A second connection, which is never locked while a note is written.
+    let known = vault.open_catalogue()?;
+    let Vault { storage, pool, catalogue, clock, .. } = vault;
     if let Some(pool) = pool {
         pool.serve_mount();
     }
-    // A second connection, which is never locked while a note is written.
-    let known = Catalogue::open(&location.repository.join("catalogue.sqlite")).map_err(VaultError::from)?;
     let (known, warn, is_warned) = (Mutex::new(known), Arc::clone(&say), AtomicBool::new(false));
     let names = move |version: &Generation| {
-        let names = sync::lock(&known).possible_names(version);
+        let known = sync::lock(&known);
+        // Without the server, what is known here has to do.
+        let _ = known.follow_if_old();
+        let names = known.possible_names(version);
         names.unwrap_or_else(|error| {
             if !is_warned.swap(true, Ordering::Relaxed) {
                 warn(&format!("files that were renamed may be read unverified: {error}"));

@@ -3,6 +3,7 @@
 //! A worker encodes a changed write-once file only if this very version is accepted. The catalogue is a cache: if it is
 //! lost, the file is reported again and has to be approved again.
 
+use super::fact::Fact;
 use super::{Catalogue, Result};
 use crate::tree::Generation;
 use rusqlite::params;
@@ -19,6 +20,10 @@ impl Catalogue {
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
     pub fn accept(&self, path: &[u8], version: &Generation) -> Result<()> {
+        self.write(&Fact::Accepted { path: path.to_vec(), version: *version })
+    }
+
+    pub(super) fn accept_row(&self, path: &[u8], version: &Generation) -> Result<()> {
         let Generation { size, mtime, ctime, inode } = *version;
         let accept = || {
             let mut accept =
@@ -61,6 +66,10 @@ impl Catalogue {
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
     pub fn forget_accepted(&self, path: &[u8]) -> Result<()> {
+        self.write(&Fact::NotAccepted { path: path.to_vec() })
+    }
+
+    pub(super) fn forget_accepted_row(&self, path: &[u8]) -> Result<()> {
         let forget =
             || self.connection.prepare_cached("DELETE FROM accepted WHERE path = ?")?.execute([path]);
         self.wrap(forget()).map(|_| ())

@@ -1,6 +1,6 @@
 //! Validity of a catalogue: rebuilt from headers, and not damaged since.
 
-use super::{Catalogue, CatalogueError, Result};
+use super::{Catalogue, CatalogueError, Reason, Result};
 use crate::changelog::database;
 use rusqlite::Connection;
 use std::path::Path;
@@ -17,14 +17,6 @@ impl Catalogue {
         Ok(self.note(TO_BE_MADE)?.is_some())
     }
 
-    /// Marks the catalogue as rebuilt.
-    ///
-    /// # Errors
-    /// [`CatalogueError`].
-    pub fn set_made(&self) -> Result<()> {
-        self.set_note(TO_BE_MADE, None)
-    }
-
     /// Closes a catalogue that will be renamed: afterwards all of it is durable in one file.
     ///
     /// # Errors
@@ -33,8 +25,8 @@ impl Catalogue {
         // In this mode there is no write-ahead log.
         self.wrap(self.connection.pragma_update(None, "synchronous", "full"))?;
         self.wrap(self.connection.pragma_update(None, "journal_mode", "delete"))?;
-        let Catalogue { connection, path } = self;
-        connection.close().map_err(|(_, reason)| CatalogueError { path, bad_header: false, reason })
+        let Catalogue { connection, path, .. } = self;
+        connection.close().map_err(|(_, reason)| CatalogueError { path, reason: Reason::Database(reason) })
     }
 }
 

@@ -4,6 +4,7 @@
 //! removed after the update. If a killed process left a record, redundancy under that name may belong to a file that
 //! was renamed again.
 
+use super::fact::Fact;
 use super::{Catalogue, Result};
 use crate::tree::Generation;
 use rusqlite::params;
@@ -37,13 +38,17 @@ impl Catalogue {
         }
         self.together(|| {
             paths.try_for_each(|path| {
-                let note = || {
-                    let mut note = self.connection.prepare_cached("INSERT INTO moving VALUES (?, ?)")?;
-                    note.execute(params![worker, path])
-                };
-                self.wrap(note()).map(|_| ())
+                self.write(&Fact::Moving { worker: worker.to_owned(), path: path.clone() })
             })
         })
+    }
+
+    pub(super) fn note_moving_row(&self, worker: &str, path: &[u8]) -> Result<()> {
+        let note = || {
+            let mut note = self.connection.prepare_cached("INSERT INTO moving VALUES (?, ?)")?;
+            note.execute(params![worker, path])
+        };
+        self.wrap(note()).map(|_| ())
     }
 
     /// Names under which the redundancy of a file may lie. Redundancy that was moved before this call is at one of
@@ -75,6 +80,10 @@ impl Catalogue {
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
     pub(crate) fn forget_moving(&self, worker: &str) -> Result<()> {
+        self.write(&Fact::NotMoving { worker: worker.to_owned() })
+    }
+
+    pub(super) fn forget_moving_rows(&self, worker: &str) -> Result<()> {
         let forget =
             || self.connection.prepare_cached("DELETE FROM moving WHERE worker = ?")?.execute([worker]);
         self.wrap(forget()).map(|_| ())

@@ -1,5 +1,6 @@
 //! Damage that was found and is not repaired yet.
 
+use super::fact::Fact;
 use super::{Catalogue, Result};
 use crate::tree::{join, split};
 use crate::world::Nanos;
@@ -25,6 +26,11 @@ pub enum Piece {
 
 impl Piece {
     const ALL: [Piece; 5] = [Piece::Data, Piece::Lost, Piece::Redundancy, Piece::Header, Piece::Changed];
+
+    /// Unknown numbers are the worst.
+    pub(super) fn from_number(number: usize) -> Piece {
+        Piece::ALL.get(number).copied().unwrap_or(Piece::Lost)
+    }
 
     /// Text for output.
     pub fn words(self) -> &'static str {
@@ -53,6 +59,10 @@ impl Catalogue {
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
     pub fn set_problems(&self, path: &[u8], problems: &[Problem], now: Nanos) -> Result<()> {
+        self.write(&Fact::Problems { path: path.to_vec(), problems: problems.to_vec(), found_at: now })
+    }
+
+    pub(super) fn set_problem_rows(&self, path: &[u8], problems: &[Problem], now: Nanos) -> Result<()> {
         let (directory, name) = split(path);
         let directory = self.directory_or_new(directory)?;
         self.delete_problems(directory, name, Piece::Changed)?;
@@ -73,6 +83,10 @@ impl Catalogue {
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
     pub fn clear_problems(&self, path: &[u8]) -> Result<()> {
+        self.write(&Fact::NoProblems { path: path.to_vec() })
+    }
+
+    pub(super) fn clear_problem_rows(&self, path: &[u8]) -> Result<()> {
         let (directory, name) = split(path);
         let clear = || {
             let mut clear = self.connection.prepare_cached(
@@ -126,7 +140,7 @@ impl Catalogue {
                 "SELECT piece, start, stop FROM problems WHERE directory = ? AND name = ? ORDER BY piece, start",
             )?;
             let rows = find.query_map(params![directory, name], |row| {
-                let piece = Piece::ALL.get(row.get::<_, usize>(0)?).copied().unwrap_or(Piece::Lost);
+                let piece = Piece::from_number(row.get(0)?);
                 let (start, stop): (i64, i64) = (row.get(1)?, row.get(2)?);
                 Ok(Problem { piece, range: start as u64..stop as u64 })
             })?;

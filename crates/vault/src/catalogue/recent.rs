@@ -4,6 +4,7 @@
 //! A file counts once, however often it changes. Changes of the present scan are in the change-set and are added here
 //! when they are carried out.
 
+use super::fact::Fact;
 use super::{Catalogue, Class, Result};
 use crate::world::Nanos;
 use rusqlite::{OptionalExtension, params};
@@ -29,6 +30,10 @@ impl Catalogue {
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
     pub fn note_recent(&self, path: &[u8], removed: bool, at: Nanos) -> Result<()> {
+        self.write(&Fact::Recent { path: path.to_vec(), removed, at })
+    }
+
+    pub(super) fn note_recent_row(&self, path: &[u8], removed: bool, at: Nanos) -> Result<()> {
         let note = || {
             let mut note =
                 self.connection.prepare_cached("INSERT OR REPLACE INTO recent VALUES (?, ?, ?)")?;
@@ -89,6 +94,10 @@ impl Catalogue {
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
     pub fn forget_recent(&self, before: Nanos) -> Result<()> {
+        self.write(&Fact::NotRecent { before })
+    }
+
+    pub(super) fn forget_recent_rows(&self, before: Nanos) -> Result<()> {
         self.wrap(self.connection.execute("DELETE FROM recent WHERE at < ?", [before])).map(|_| ())
     }
 }

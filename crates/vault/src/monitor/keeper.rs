@@ -121,14 +121,15 @@ impl Keeper {
             self.sleep(next);
         }
         // The watch ends. A note that remains is removed by the next watch.
-        let _ = self.vault.catalogue.set_note(FILESYSTEM_WIDE, None);
+        let _ = self.vault.catalogue.set_note_here(FILESYSTEM_WIDE, None);
     }
 
     /// Stores the reason for a filesystem-wide watch in the catalogue, for `gabion status`.
     fn note_filesystem_wide(&mut self) {
         let filesystem_wide = self.shared.status().filesystem_wide.clone();
         let is_noted = self.noted.as_ref() == Some(&filesystem_wide);
-        if !is_noted && self.vault.catalogue.set_note(FILESYSTEM_WIDE, filesystem_wide.as_deref()).is_ok() {
+        let catalogue = &self.vault.catalogue;
+        if !is_noted && catalogue.set_note_here(FILESYSTEM_WIDE, filesystem_wide.as_deref()).is_ok() {
             self.noted = Some(filesystem_wide);
         }
     }
@@ -144,6 +145,11 @@ impl Keeper {
         let is_due = is_due || (self.held.is_none() && self.vault.catalogue.has_accepted()?);
         self.follow_policy();
         self.check_memory(is_due)?;
+        match self.vault.follow().map_err(Box::new) {
+            Err(error) if is_due => return Err(error.into()),
+            // Without due work the error can wait.
+            _ => {}
+        }
         let old = self.last_scan.is_none_or(|since| since.elapsed().as_nanos() as i64 >= self.options.rescan);
         let may_scan = self.pause.0.elapsed() >= self.pause.1;
         // The held change-set may have been reverted or may have changed.

@@ -3,7 +3,7 @@
 
 use super::settings::{EMBEDDED, FILE};
 use super::{
-    CATALOGUE, CHANGELOG, Kind, Location, Lock, LockError, Purpose, Settings, Vault, VaultError, at,
+    CATALOGUE, CHANGELOG, Kind, Location, Lock, LockError, Purpose, Settings, Vault, VaultError, at, copies,
     open_changelog, pool_of, take_turn,
 };
 use crate::catalogue::{self, Catalogue};
@@ -85,9 +85,11 @@ impl Vault {
             }
             settings => settings?,
         };
-        if is_odd(&repository, CATALOGUE, tree::Kind::File).map_err(at(path))?
-            || catalogue::is_damaged(&path.join(CATALOGUE))
-        {
+        let databases =
+            if settings.is_shared() { copies::directory(&settings, location)? } else { repository.clone() };
+        let is_damaged = is_odd(&databases, CATALOGUE, tree::Kind::File).map_err(at(databases.path()))?
+            || catalogue::is_damaged(&databases.path().join(CATALOGUE));
+        if is_damaged {
             renewed.push(Renewed::Catalogue);
         }
         let is_own = settings.changelog == EMBEDDED;
@@ -97,6 +99,9 @@ impl Vault {
         }
         // Reading all headers takes long: others may open the vault meanwhile.
         drop(turn);
+        if settings.is_shared() {
+            return Vault::renew_copies(location, clock, context, &databases, renewed, [guard, no_watch]);
+        }
         for name in [DRAFT, "catalogue.sqlite.draft-wal", "catalogue.sqlite.draft-shm"] {
             repository.remove(name.as_bytes()).map_err(at(path))?;
         }
@@ -121,6 +126,28 @@ impl Vault {
             vault.changelog.record(&[Change::gap("", When::now(vault.clock.now(), u8::MAX))])?;
         }
         Ok(Renewal { vault, rebuilt, renewed, _locks: [guard, no_watch] })
+    }
+}
+
+impl Vault {
+    /// Rebuilds the catalogue of all hosts, with a new copy on this one.
+    fn renew_copies(
+        location: &Location,
+        clock: Clock,
+        context: RunContext<'_>,
+        databases: &Tree,
+        renewed: Vec<Renewed>,
+        locks: [Lock; 2],
+    ) -> Result<Renewal, VaultError> {
+        if renewed.contains(&Renewed::Catalogue) {
+            for name in [CATALOGUE, "catalogue.sqlite-wal", "catalogue.sqlite-shm"] {
+                set_aside(databases, name, &clock).map_err(at(databases.path()))?;
+            }
+        }
+        let vault = Vault::open_as_it_is(location, clock, Purpose::Change, open_changelog)?;
+        vault.catalogue.catch_up()?;
+        let rebuilt = catalogue_rebuild::rebuild(&vault.catalogue, &*vault.storage, &vault.coders, context)?;
+        Ok(Renewal { vault, rebuilt, renewed, _locks: locks })
     }
 }
 

@@ -90,6 +90,8 @@ pub struct Location {
     pub root: PathBuf,
     /// Repository directory.
     pub repository: PathBuf,
+    /// Directory for this host's copies of catalogues that hosts share, in place of the usual one.
+    pub cache: Option<PathBuf>,
 }
 
 /// Directory of a pool's vault on one of its targets.
@@ -99,7 +101,7 @@ impl Location {
     /// Location for `root`, with its repository within unless another one is named.
     pub fn of(root: &Path, repository: Option<&Path>) -> Location {
         let repository = repository.map_or_else(|| root.join(OWN), Path::to_owned);
-        Location { storage: Kind::Plain, root: root.to_owned(), repository }
+        Location { storage: Kind::Plain, root: root.to_owned(), repository, cache: None }
     }
 
     /// Location of a pool's vault: on the first writable target that has one, otherwise on the first writable target.
@@ -127,7 +129,7 @@ impl Location {
         let writable = pool.writable_paths();
         let newest = newest.filter(|path| writable.is_empty() || writable.contains(path));
         let root = newest.or(writable.first()).or(paths.first()).ok_or_else(unprotected)?;
-        Ok(Location { storage: Kind::Pool, root: root.clone(), repository: root.join(OF_POOL) })
+        Ok(Location { storage: Kind::Pool, root: root.clone(), repository: root.join(OF_POOL), cache: None })
     }
 
     /// The vault of `path`: the nearest parent directory with a repository, or the named repository. The path need not
@@ -140,7 +142,7 @@ impl Location {
             refuse_url(repository)?;
             let settings = Settings::load(repository)?;
             let (storage, root) = (settings.storage, settings.root_at(repository));
-            return Ok(Location { storage, root, repository: repository.to_owned() });
+            return Ok(Location { storage, root, repository: repository.to_owned(), cache: None });
         }
         let unprotected = || VaultError::Unprotected { path: path.to_owned() };
         let mut start = path;
@@ -279,7 +281,7 @@ impl Settings {
         changelog: Option<&str>,
         pool: Option<&Pool>,
     ) -> Result<Settings, VaultError> {
-        let Location { storage, root, repository } = location;
+        let Location { storage, root, repository, .. } = location;
         let root = std::fs::canonicalize(root).map_err(at(root))?;
         let real = std::fs::canonicalize(repository).map_err(at(repository))?;
         let own = root.join(if *storage == Kind::Pool { OF_POOL } else { OWN });

@@ -2,6 +2,7 @@
 
 use super::fixture::{QUIET, TestRng};
 use super::server::TestServer;
+use gabion_vault::catalogue::{CatalogueError, Entry, Piece, Problem, State};
 use gabion_vault::changelog::{Change, When, WorkerId};
 use gabion_vault::format::Metadata;
 use gabion_vault::protect::{protect, work};
@@ -41,8 +42,17 @@ impl RedisFixture {
     }
 
     fn open(&self) -> Result<Vault, VaultError> {
+        self.open_on("host")
+    }
+
+    fn location(&self, host: &str) -> Location {
+        Location { cache: Some(self.dir.path().join(host)), ..Location::of(&self.root(), None) }
+    }
+
+    /// The vault as a host sees it that has its own copy of the catalogue.
+    fn open_on(&self, host: &str) -> Result<Vault, VaultError> {
         let url = self.server.server("unused").url;
-        Vault::create(&Location::of(&self.root(), None), Some(url.as_str()), self.clock.clone())
+        Vault::create(&self.location(host), Some(url.as_str()), self.clock.clone())
     }
 
     /// Expects that all files are protected and intact, and nothing is pending.
@@ -73,7 +83,7 @@ fn a_vault_works_with_a_redis_changelog() {
     assert_eq!((done.removed, done.moved, done.encoded), (1, 1, 1), "{done:?}");
     fixture.assert_whole(&vault, 19);
     // Another changelog is refused, since pending entries would be forgotten.
-    let location = Location::of(&fixture.root(), None);
+    let location = fixture.location("host");
     let error = Vault::create(&location, Some("embedded"), fixture.clock.clone()).map(drop).unwrap_err();
     assert!(error.to_string().contains("its changelog is redis://"), "{error}");
 }
@@ -230,7 +240,7 @@ fn files_are_examined_and_repaired_without_the_server() {
     let path = fixture.root().join("1");
     let content = std::fs::read(&path).unwrap();
     super::fixture::flip(&path, 50_000);
-    let location = Location::of(&fixture.root(), None);
+    let location = fixture.location("host");
     let (vault, missing) = Vault::open_to_examine(&location, fixture.clock.clone()).unwrap();
     assert!(missing.unwrap().to_string().contains("is away"));
     let options = Options { selection: Selection::All, from_medium: false, resume: false };
@@ -293,7 +303,7 @@ fn passwords_are_not_stored() {
     let settings = ["--appendonly", "yes", "--appendfsync", "always", "--requirepass", "hush"];
     let server = TestServer::start_with(&settings);
     let dir = tempfile::tempdir().unwrap();
-    let location = Location::of(dir.path(), None);
+    let location = Location { cache: Some(dir.path().join("host")), ..Location::of(dir.path(), None) };
     let url = server.server("unused").url.replace("redis://", "redis://:hush@");
     let vault = Vault::create(&location, Some(&url), Clock::System).unwrap();
     vault.changelog.record(&[Change::modify_whole("a", When::now(0, 0))]).unwrap();
@@ -306,4 +316,177 @@ fn passwords_are_not_stored() {
     let other = Vault::create(&location, Some("redis://:hush@127.0.0.1:1/"), Clock::System).map(drop);
     let error = other.unwrap_err().to_string();
     assert!(error.contains("its changelog is") && !error.contains("hush"), "{error}");
+}
+
+/// What a host knows of all files: state, version and time of protection of each.
+fn known(vault: &Vault) -> Vec<(Vec<u8>, String)> {
+    vault.follow().unwrap();
+    let mut known = Vec::new();
+    let note = |page: Vec<(Vec<u8>, Entry)>| -> Result<(), CatalogueError> {
+        known.extend(page.into_iter().map(|(path, entry)| {
+            let problems = vault.catalogue.problems(&path).unwrap();
+            (path, format!("{entry:?} {problems:?}"))
+        }));
+        Ok(())
+    };
+    vault.catalogue.each_page(b"", note).unwrap();
+    known
+}
+
+#[test]
+fn hosts_with_catalogues_of_their_own_know_the_same() {
+    let fixture = RedisFixture::new(40, 3000);
+    let (one, two) = (fixture.open_on("one").unwrap(), fixture.open_on("two").unwrap());
+    assert_eq!(protect(&one, QUIET).unwrap().done.encoded, 40);
+    assert_eq!(known(&two).len(), 40);
+    assert!(known(&one) == known(&two));
+    // The other host sees no changes, and what it does is seen here.
+    assert!(protect(&two, QUIET).unwrap().seen.changes.is_empty());
+    std::fs::remove_file(fixture.root().join("3")).unwrap();
+    std::fs::rename(fixture.root().join("4"), fixture.root().join("moved")).unwrap();
+    fixture.write(5, b"changed");
+    super::fixture::flip(&fixture.root().join("6"), 1000);
+    let options = Options { selection: Selection::All, from_medium: false, resume: false };
+    assert_eq!(protect(&two, QUIET).unwrap().done.removed, 1);
+    assert_eq!(scrub(&two, b"", options, QUIET).unwrap().damage.len(), 1);
+    assert!(known(&one) == known(&two));
+    assert_eq!(one.catalogue.find(b"6").unwrap().unwrap().state, State::Damaged);
+    assert!(!one.catalogue.problems(b"6").unwrap().is_empty());
+    {
+        let _lock = one.lock("test").unwrap();
+        gabion_vault::repair::repair(&one, b"6", QUIET).unwrap();
+    }
+    assert_eq!(two.catalogue.find(b"6").unwrap().unwrap().state, State::Damaged, "it has not looked");
+    assert!(known(&two) == known(&one));
+    assert_eq!(two.catalogue.find(b"6").unwrap().unwrap().state, State::Protected);
+    // A new host reads the journal from its beginning; a copy that was removed is made again.
+    assert!(known(&fixture.open_on("three").unwrap()) == known(&one));
+    drop(two);
+    std::fs::remove_dir_all(fixture.dir.path().join("two")).unwrap();
+    assert!(known(&fixture.open_on("two").unwrap()) == known(&one));
+    // No database lies on the storage that they share.
+    let names = std::fs::read_dir(fixture.root().join(".gabion")).unwrap();
+    let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!names.iter().any(|name| name.to_string_lossy().contains("sqlite")), "{names:?}");
+    fixture.assert_whole(&one, 39);
+}
+
+/// The server lost everything: copies are not trusted, because nobody knows which of them is the newest.
+#[test]
+fn a_journal_that_was_lost_is_begun_again_from_headers() {
+    let mut fixture = RedisFixture::new(40, 3000);
+    let (one, two) = (fixture.open_on("one").unwrap(), fixture.open_on("two").unwrap());
+    protect(&one, QUIET).unwrap();
+    known(&two);
+    fixture.write(1, b"changed");
+    protect(&one, QUIET).unwrap();
+    fixture.server.forget();
+    fixture.server.restart();
+    let then = known(&two);
+    assert_eq!(then.len(), 40);
+    assert!(known(&one) == then);
+    let entry = two.catalogue.find(b"1").unwrap().unwrap();
+    assert_eq!(entry.generation.size, 7, "the header says what was protected last");
+    fixture.assert_whole(&two, 40);
+    fixture.assert_whole(&one, 40);
+}
+
+/// A replica that took over may lack what the server acknowledged last, and others may have gone on since.
+#[test]
+fn a_journal_that_went_back_is_read_again() {
+    let mut fixture = RedisFixture::new(10, 3000);
+    let (one, two) = (fixture.open_on("one").unwrap(), fixture.open_on("two").unwrap());
+    protect(&one, QUIET).unwrap();
+    known(&two);
+    let before = fixture.server.state();
+    fixture.write(1, b"changed");
+    protect(&one, QUIET).unwrap();
+    assert_eq!(known(&one).len(), 10);
+    fixture.server.restore(&before);
+    fixture.write(2, b"changed as well");
+    protect(&two, QUIET).unwrap();
+    assert!(known(&one) == known(&two));
+    fixture.assert_whole(&one, 10);
+    assert!(known(&one) == known(&two));
+}
+
+/// Records are in one order, whoever wrote first into the own copy.
+#[test]
+fn copies_of_many_writers_end_the_same() {
+    let fixture = RedisFixture::new(1, 100);
+    let hosts: Vec<Vault> = (0..3).map(|host| fixture.open_on(&format!("{host}")).unwrap()).collect();
+    protect(&hosts[0], QUIET).unwrap();
+    known(&hosts[1]);
+    let entry = hosts[0].catalogue.find(b"0").unwrap().unwrap();
+    let hosts: Vec<Vault> = std::thread::scope(|scope| {
+        let threads: Vec<_> = hosts
+            .into_iter()
+            .enumerate()
+            .map(|(number, vault)| {
+                let entry = &entry;
+                scope.spawn(move || {
+                    let mut chance = TestRng(number as u64);
+                    for round in 0..150 {
+                        // Shortened by one host while the others write.
+                        if number == 0 && round % 30 == 29 {
+                            vault.catalogue.shorten_journal(0).unwrap();
+                        }
+                        let path = format!("d/{}", chance.below(8));
+                        let path = path.as_bytes();
+                        let redundancy = number as u64 * 1000 + round;
+                        match chance.below(4) {
+                            0 => vault.catalogue.forget(path).unwrap(),
+                            1 => vault
+                                .catalogue
+                                .set_problems(
+                                    path,
+                                    &[Problem { piece: Piece::Data, range: 0..redundancy }],
+                                    0,
+                                )
+                                .unwrap(),
+                            _ => vault.catalogue.put(path, &Entry { redundancy, ..entry.clone() }).unwrap(),
+                        }
+                    }
+                    vault
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let first = known(&hosts[0]);
+    assert!(hosts.iter().all(|vault| known(vault) == first));
+    assert!(known(&fixture.open_on("late").unwrap()) == first);
+    let journal = hosts[0].changelog.journal().unwrap();
+    let before = journal.size().unwrap();
+    hosts[0].catalogue.shorten_journal(0).unwrap();
+    let after = journal.size().unwrap();
+    assert!(before > 3 * after && after > 0, "{before} bytes became {after}");
+    assert!(known(&fixture.open_on("later").unwrap()) == first);
+    assert!(hosts.iter().all(|vault| known(vault) == first), "those who knew the old one");
+    hosts[1].catalogue.forget(b"d/1").unwrap();
+    assert!(known(&hosts[0]) == known(&hosts[1]));
+}
+
+/// Without the server a host records what it found, and tells the others later.
+#[test]
+fn damage_found_without_the_server_is_told_when_it_is_back() {
+    let mut fixture = RedisFixture::new(3, 100_000);
+    let two = fixture.open_on("two").unwrap();
+    protect(&two, QUIET).unwrap();
+    protect(&fixture.open_on("one").unwrap(), QUIET).unwrap();
+    fixture.server.kill();
+    super::fixture::flip(&fixture.root().join("1"), 50_000);
+    let (one, missing) = Vault::open_to_examine(&fixture.location("one"), fixture.clock.clone()).unwrap();
+    assert!(missing.is_some());
+    let options = Options { selection: Selection::All, from_medium: false, resume: false };
+    assert_eq!(scrub(&one, b"", options, QUIET).unwrap().damage.len(), 1);
+    // A host that never met the server examines by headers.
+    let (new, _) = Vault::open_to_examine(&fixture.location("new"), fixture.clock.clone()).unwrap();
+    assert_eq!(new.catalogue.count().unwrap(), 3);
+    drop((one, new));
+    fixture.server.restart();
+    known(&fixture.open_on("one").unwrap());
+    known(&two);
+    assert_eq!(two.catalogue.find(b"1").unwrap().unwrap().state, State::Damaged);
+    assert!(known(&fixture.open_on("new").unwrap()) == known(&two));
 }
