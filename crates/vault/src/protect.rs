@@ -1,6 +1,7 @@
 //! `gabion protect`: brings the redundancy of a whole tree up to date. Scan, guard, changelog, workers.
 
 pub(crate) mod renamed;
+pub mod selected;
 
 use crate::catalogue::{CatalogueError, Change as ScannedChange, Class, State};
 use crate::changelog::{self, Change, When};

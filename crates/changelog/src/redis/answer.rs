@@ -19,7 +19,7 @@ impl Answer {
         Error::Answer { doing: self.doing, address: self.address.clone() }
     }
 
-    fn bytes(&self) -> Result<&[u8]> {
+    pub(super) fn bytes(&self) -> Result<&[u8]> {
         match &self.value {
             Value::BulkString(bytes) => Ok(bytes),
             Value::SimpleString(text) => Ok(text.as_bytes()),

@@ -11,6 +11,7 @@ mod pointer;
 mod read_only;
 mod readme;
 mod rebuild;
+mod selected;
 mod test_rng;
 mod tls;
 mod tour;
