@@ -15,8 +15,9 @@ pub use events::{Event, LiveStatus, SourceEvent, WorkerReport};
 pub use selected::{ProtectSelectedPlan, ProtectSelectedReport};
 pub use vault::{
     AcceptReport, ApproveReport, CatalogueReport, ChangeReport, ClassReport, DiffReport, FileAmount,
-    PolicyReport, ProtectPlanReport, ProtectReport, RefusalReport, RepairReport, RuleDecisionReport,
-    RuleReport, ScrubReport, SetAside, TreatmentReport, WhatIfReport, WorkReport, changes,
+    IgnoredPolicy, PolicyReport, ProtectPlanReport, ProtectReport, RefusalReport, RepairReport,
+    RuleDecisionReport, RuleReport, ScrubReport, SetAside, TreatmentReport, WhatIfReport, WorkReport,
+    changes,
 };
 
 use crate::compute;

@@ -1,6 +1,6 @@
 //! Reports of `gabion protect` with selected files.
 
-use super::vault::{ClassReport, changes};
+use super::vault::{ClassReport, IgnoredPolicy, changes, user_policies};
 use super::{DamagedFile, FileFailure, FileRanges, path_text, path_texts, system_path_text};
 use gabion_vault::catalogue::State;
 use gabion_vault::guard::Held;
@@ -105,6 +105,7 @@ pub struct ProtectSelectedReport {
     write_once_changed: Vec<String>,
     held: Option<HeldSelection>,
     pending: u64,
+    user_policies: Vec<IgnoredPolicy>,
     seconds: f64,
 }
 
@@ -146,6 +147,7 @@ impl ProtectSelectedReport {
             write_once_changed: path_texts(&seen.write_once),
             held: held.as_ref().map(HeldSelection::new),
             pending: *pending,
+            user_policies: user_policies(seen),
             seconds,
         }
     }

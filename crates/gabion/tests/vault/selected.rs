@@ -96,6 +96,8 @@ fn what_cannot_be_protected_is_named() {
     let (code, _, errors) = code_of(&fixture, &["protect", "tree/sub/c", "tree/sub/b", "tree/link"]);
     assert!(code == 2 && errors.contains("sub/c: no such file"), "{errors}");
     assert!(errors.contains("link: symbolic links are not protected"), "{errors}");
+    let report = fixture.json(2, &["protect", "tree/no/such/file", "tree/sub/../a"]);
+    assert_eq!((&report["missing"][0], &report["files"]), (&"no/such/file".into(), &1.into()), "{report}");
     let report = fixture.json(2, &["protect", "tree/sub/c", "tree/scratch/x", "tree/sub/b"]);
     assert_eq!((&report["missing"][0], &report["failures"]), (&"sub/c".into(), &1.into()), "{report}");
     assert_eq!(report["excluded"][0]["rule"], "scratch");

@@ -8,8 +8,10 @@
 use super::{ProtectError, SLICE, change, order, renamed, scan_within, with_worker, would_hold};
 use crate::catalogue::{Class, State};
 use crate::changelog::Change;
+use crate::display_path::DisplayPath;
 use crate::guard::Held;
 use crate::missing::{self, UnavailableTargets};
+use crate::policy::UserDecision;
 use crate::retry::{Failure, Retry};
 use crate::run::{Progress, RunContext};
 use crate::scan::Seen;
@@ -51,7 +53,11 @@ impl Selection {
                         match decision.treatment {
                             Some(_) => selection.within.push(path),
                             None => {
-                                let rule = vault.policy.rule_name(decision.rule).to_owned();
+                                let own = || vault.policy.rule_name(decision.rule).to_owned();
+                                let of_user = |user: &UserDecision| {
+                                    format!("{} of {}", user.rule, DisplayPath::bytes(&user.file))
+                                };
+                                let rule = decision.user.as_ref().map_or_else(own, of_user);
                                 selection.excluded.push((path, rule));
                             }
                         }

@@ -18,6 +18,7 @@ use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::Recent;
 use gabion_vault::promises::{Loss, Mode, promise};
 use gabion_vault::protect::{Report, protect, scan, would_hold};
+use gabion_vault::scan::Seen;
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Stopwatch};
 use std::path::{Path, PathBuf};
@@ -121,7 +122,8 @@ impl Args {
         };
         if self.dry_run {
             if let Some(text) = &policy {
-                vault.policy = options.check_policy(text, &vault.default_code)?;
+                let policy = options.check_policy(text, &vault.default_code)?;
+                vault.use_policy(policy);
             }
             return self.dry(dir, &vault);
         }
@@ -156,7 +158,8 @@ impl Args {
         let temporary = Location { repository: place.path().to_owned(), ..location.clone() };
         let mut vault = Vault::create(&temporary, None, Clock::System)?;
         if let Some(text) = policy {
-            vault.policy = self.protection.to_options().check_policy(text, &vault.default_code)?;
+            let policy = self.protection.to_options().check_policy(text, &vault.default_code)?;
+            vault.use_policy(policy);
         }
         location.refuse_nested(&vault.policy, vault.clock.now())?;
         self.dry(dir, &vault)
@@ -261,6 +264,7 @@ impl Args {
             outln!("HELD: {}.", reason(held));
             outln!("Their redundancy is kept. If the change is intended: gabion approve {}", held.digest);
         }
+        print_user_policies(seen);
         for why in unhealed {
             outln!("WARNING: mirrors of the namespace: {why}");
         }
@@ -286,6 +290,16 @@ impl Args {
 /// Advice for changed write-once files.
 pub(super) const WRITE_ONCE_ADVICE: &str = "`gabion approve PATH` accepts the change of a write-once file, \
     `gabion repair PATH --revert-changes` restores the protected content";
+
+/// Warnings about users' policies.
+pub(super) fn print_user_policies(seen: &Seen) {
+    for (file, why) in seen.user_policies.iter().take(FIRST) {
+        outln!("WARNING: user's policy {}: {why}", DisplayPath::bytes(file));
+    }
+    if seen.user_policies.len() > FIRST {
+        outln!("WARNING: and {} more; --json lists them", count((seen.user_policies.len() - FIRST) as u64));
+    }
+}
 
 pub(super) fn reason(held: &gabion_vault::guard::Held) -> String {
     let Recent { removed, changed } = held.before;

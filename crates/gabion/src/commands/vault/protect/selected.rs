@@ -18,12 +18,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Where a path lies.
 enum Place {
-    /// In a pool, with the path in it.
-    Pool(Vec<u8>),
+    /// In a pool.
+    Pool,
     /// In the vault of this tree.
     Tree(PathBuf),
     /// In no vault.
@@ -55,11 +55,13 @@ impl Args {
         if self.protection.is_set() {
             return Ok(false);
         }
-        let Ok(location) = Location::find(path, self.elsewhere.repository.as_deref()) else {
-            return Ok(false);
-        };
+        let repository = self.elsewhere.repository.as_deref();
+        let Ok(location) = Location::find(path, repository) else { return Ok(false) };
         let real = |path: &Path| std::fs::canonicalize(path).ok();
-        Ok(real(path).is_none_or(|path| real(&location.root).is_some_and(|root| root != path)))
+        let Some(found) = real(path) else { return Ok(true) };
+        // A directory below a vault that is not trusted gets a vault of its own.
+        let begins = || found.is_dir() && Location::to_protect(path, repository).is_ok();
+        Ok(real(&location.root).is_some_and(|root| root != found) && !begins())
     }
 
     /// Protects selected files.
@@ -158,7 +160,7 @@ impl Args {
                 true => is_ours(path),
                 false => *owners.entry(directory.to_owned()).or_insert_with(|| is_ours(directory)),
             };
-            match vault.inside(path).or_else(|| link_inside(&root, path)).filter(|_| ours) {
+            match vault.inside(path).or_else(|| name_inside(&root, path)).filter(|_| ours) {
                 Some(path) => inside.push(path),
                 None => self.note_other(path, self.place(path), &mut others),
             }
@@ -168,8 +170,8 @@ impl Args {
     }
 
     fn place(&self, path: &Path) -> Place {
-        if let Ok(Some((_, inside))) = self.elsewhere.pool(path) {
-            return Place::Pool(inside);
+        if let Ok(Some(_)) = self.elsewhere.pool(path) {
+            return Place::Pool;
         }
         Location::find(path, None).map_or(Place::None, |found| Place::Tree(found.root))
     }
@@ -182,7 +184,7 @@ impl Args {
     ) {
         let key = match place {
             Place::Tree(root) => Some(root),
-            Place::Pool(_) => path.components().next().map(|name| PathBuf::from(name.as_os_str())),
+            Place::Pool => path.components().next().map(|name| PathBuf::from(name.as_os_str())),
             Place::None => None,
         };
         others.entry(key).or_default().push(path);
@@ -256,6 +258,7 @@ impl Args {
             }
         }
         self.print_left(selection, seen.left_out);
+        super::print_user_policies(seen);
         for (path, why) in done.failed.iter().chain(&seen.unreadable).take(FIRST) {
             errln!("gabion: {}: {why}", DisplayPath::bytes(path));
         }
@@ -302,15 +305,17 @@ impl Args {
     }
 }
 
-/// Path of a symbolic link in the tree, which may lead anywhere.
-fn link_inside(root: &Path, path: &Path) -> Option<Vec<u8>> {
-    let parent = match path.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-        Some(parent) => parent,
-        None => return None,
-    };
-    let real = std::fs::canonicalize(parent).ok()?.join(path.file_name()?);
-    Some(real.strip_prefix(root).ok()?.as_os_str().as_bytes().to_vec())
+/// Path in the tree of a name that is missing, or a symbolic link that leads elsewhere.
+fn name_inside(root: &Path, path: &Path) -> Option<Vec<u8>> {
+    let absolute = std::path::absolute(path).ok()?;
+    for above in absolute.ancestors().skip(1) {
+        let Ok(real) = std::fs::canonicalize(above) else { continue };
+        let rest = absolute.strip_prefix(above).ok()?;
+        let is_plain = rest.components().all(|part| matches!(part, Component::Normal(_)));
+        let inside = real.join(rest).strip_prefix(root).ok()?.as_os_str().as_bytes().to_vec();
+        return is_plain.then_some(inside);
+    }
+    None
 }
 
 /// The error that names paths of other vaults, and what to type for them.
