@@ -28,6 +28,16 @@ impl Changelog for Absent {
         self.refuse()
     }
 
+    fn claim_paths(
+        &self,
+        _worker: &WorkerId,
+        _paths: &[Vec<u8>],
+        _lease: Duration,
+        _now: Nanos,
+    ) -> Result<(Vec<Claim>, Vec<Vec<u8>>)> {
+        self.refuse()
+    }
+
     fn renew(&self, _claim: &mut Claim, _lease: Duration, _now: Nanos) -> Result<()> {
         self.refuse()
     }

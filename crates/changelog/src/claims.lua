@@ -116,6 +116,17 @@ local function shown(path, slot)
   }
 end
 
+-- Gives a worker a claim on a path.
+local function grant(db, path, worker, now, expires)
+  local slot = get(db, path)
+  local token = redis.call('HINCRBY', db.keys[1], 'token', 1)
+  slot[TOKEN], slot[NEWER] = token, false
+  local state = slot[STATE]
+  local lock = { path, state[ORIGIN], state[KIND], worker, now, expires }
+  redis.call('HSET', db.keys[8], string.format('%.0f', token), cmsgpack.pack(lock))
+  return shown(path, slot)
+end
+
 -- worker, limit, now, now and what clocks may differ by, end of the lease, how many may be passed over
 local function claim(keys, args)
   local worker, limit, now, tolerated, expires = args[1], tonumber(args[2]), args[3], args[4], args[5]
@@ -124,16 +135,31 @@ local function claim(keys, args)
   pull_back(db, now, tolerated)
   local claims = {}
   for i, path in ipairs(choose(db, busy, now, limit, tonumber(args[6]))) do
-    local slot = get(db, path)
-    local token = redis.call('HINCRBY', keys[1], 'token', 1)
-    slot[TOKEN], slot[NEWER] = token, false
-    local state = slot[STATE]
-    local lock = { path, state[ORIGIN], state[KIND], worker, now, expires }
-    redis.call('HSET', keys[8], string.format('%.0f', token), cmsgpack.pack(lock))
-    claims[i] = shown(path, slot)
+    claims[i] = grant(db, path, worker, now, expires)
   end
   flush(db)
   return claims
+end
+
+-- worker, now, end of the lease, then the paths, due or not; the claims, and the paths that others are in the way of
+local function claim_paths(keys, args)
+  local db = open(keys)
+  local busy = end_leases(db, args[2])
+  local claims, taken = {}, {}
+  for i = 4, #args do
+    local path = args[i]
+    local slot = get(db, path)
+    if slot then
+      local state = slot[STATE]
+      if slot[TOKEN] == 0 and occupy(busy, state[KIND], path, state[ORIGIN]) then
+        claims[#claims + 1] = grant(db, path, args[1], args[2], args[3])
+      else
+        taken[#taken + 1] = path
+      end
+    end
+  end
+  flush(db)
+  return { claims, taken }
 end
 
 -- The slot of a claim, or why it is not held.
@@ -265,6 +291,7 @@ end
 
 redis.register_function('gabion_changelog_2_record', record)
 redis.register_function('gabion_changelog_2_claim', claim)
+redis.register_function('gabion_changelog_2_claim_paths', claim_paths)
 redis.register_function('gabion_changelog_2_renew', renew)
 redis.register_function('gabion_changelog_2_renew_all', renew_all)
 redis.register_function('gabion_changelog_2_bury', bury)

@@ -50,6 +50,7 @@ pub const CASES: &[Case] = &[
     Case { name: "renewals", run: claims::claims_are_renewed_together },
     Case { name: "dead", run: claims::the_dead_hold_nothing },
     Case { name: "given-back", run: claims::what_is_given_back_is_due_at_once },
+    Case { name: "named", run: claims::named_paths_are_claimed_before_they_are_due },
     Case { name: "known", run: claims::what_is_pending_is_known_by_its_path },
     Case { name: "crowd", run: crowd::nothing_is_lost_and_nothing_claimed_twice },
     Case { name: "tickets", run: crowd::tickets_come_in_order },

@@ -311,6 +311,16 @@ impl Changelog for Embedded {
         self.shared.with_all_folded("claim", |store| claims::claim(store, worker, limit, lease, now))
     }
 
+    fn claim_paths(
+        &self,
+        worker: &WorkerId,
+        paths: &[Vec<u8>],
+        lease: Duration,
+        now: Nanos,
+    ) -> Result<(Vec<Claim>, Vec<Vec<u8>>)> {
+        self.shared.with_all_folded("claim", |store| claims::claim_paths(store, worker, paths, lease, now))
+    }
+
     fn renew(&self, claim: &mut Claim, lease: Duration, now: Nanos) -> Result<()> {
         let expires = after(now, lease);
         let done = self.shared.with_all_folded("renew", |store| claims::renew(store, claim, now, expires))?;

@@ -147,6 +147,19 @@ pub trait Changelog: Send + Sync {
     /// The engine's.
     fn claim(&self, worker: &WorkerId, limit: usize, lease: Duration, now: Nanos) -> Result<Vec<Claim>>;
 
+    /// Claims what is pending at exactly these paths (at most [`MAX_CLAIM`] of them), even before it is due. Paths at
+    /// which nothing is pending are ignored. Also returns the paths that other claims keep from being claimed now.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn claim_paths(
+        &self,
+        worker: &WorkerId,
+        paths: &[Vec<u8>],
+        lease: Duration,
+        now: Nanos,
+    ) -> Result<(Vec<Claim>, Vec<Vec<u8>>)>;
+
     /// Lets the lease end `lease` after `now`; even after it ran out, unless another worker claimed since.
     ///
     /// # Errors

@@ -342,7 +342,7 @@ impl Facts {
         let mut due: Vec<Entry> = entries.filter(|entry| entry.token.is_none() && entry.due <= now).collect();
         due.sort_by_key(|entry| (u8::MAX - entry.priority, entry.due, entry.sequence, entry.path.clone()));
         let (mut claims, mut passed_over) = (Vec::new(), 0);
-        for mut entry in due {
+        for entry in due {
             if claims.len() >= limit.min(MAX_CLAIM) || passed_over >= MAX_PASSED_OVER {
                 break;
             }
@@ -350,18 +350,45 @@ impl Facts {
                 passed_over += 1;
                 continue;
             }
-            self.token += 1;
-            let token = self.token;
-            entry.token = Some(token);
-            self.paths.entry(entry.path.clone()).or_default().claim = Some((token, entry.sequence));
-            let (path, origin, kind) = (entry.path.clone(), entry.origin.clone(), entry.kind);
-            let expires = after(now, lease);
-            let worker = worker.clone();
-            self.claims
-                .insert(token, Lease { path, origin, kind, granted: now, expires, worker: worker.clone() });
-            claims.push(Claim { token, worker, entry, expires });
+            claims.push(self.grant(worker, entry, lease, now));
         }
         claims
+    }
+
+    fn claim_paths(
+        &mut self,
+        worker: &WorkerId,
+        paths: &[Vec<u8>],
+        lease: Duration,
+        now: Nanos,
+    ) -> (Vec<Claim>, Vec<Vec<u8>>) {
+        self.end_leases(now);
+        let mut busy = Busy::default();
+        for lease in self.claims.values() {
+            busy.take(lease.kind, &lease.path, lease.origin.as_deref());
+        }
+        let (mut claims, mut taken) = (Vec::new(), Vec::new());
+        for path in paths.iter().take(MAX_CLAIM) {
+            let Some(entry) = self.paths.get(path).and_then(|facts| facts.entry(path)) else { continue };
+            match entry.token.is_none() && busy.take(entry.kind, path, entry.origin.as_deref()) {
+                true => claims.push(self.grant(worker, entry, lease, now)),
+                false => taken.push(path.clone()),
+            }
+        }
+        (claims, taken)
+    }
+
+    fn grant(&mut self, worker: &WorkerId, mut entry: Entry, lease: Duration, now: Nanos) -> Claim {
+        self.token += 1;
+        let token = self.token;
+        entry.token = Some(token);
+        self.paths.entry(entry.path.clone()).or_default().claim = Some((token, entry.sequence));
+        let (path, origin, kind) = (entry.path.clone(), entry.origin.clone(), entry.kind);
+        let expires = after(now, lease);
+        let worker = worker.clone();
+        self.claims
+            .insert(token, Lease { path, origin, kind, granted: now, expires, worker: worker.clone() });
+        Claim { token, worker, entry, expires }
     }
 
     fn held(&self, claim: &Claim) -> Result<Path> {
@@ -395,6 +422,16 @@ impl Changelog for Model {
 
     fn claim(&self, worker: &WorkerId, limit: usize, lease: Duration, now: Nanos) -> Result<Vec<Claim>> {
         Ok(self.facts().claim(worker, limit, lease, now))
+    }
+
+    fn claim_paths(
+        &self,
+        worker: &WorkerId,
+        paths: &[Vec<u8>],
+        lease: Duration,
+        now: Nanos,
+    ) -> Result<(Vec<Claim>, Vec<Vec<u8>>)> {
+        Ok(self.facts().claim_paths(worker, paths, lease, now))
     }
 
     fn renew(&self, claim: &mut Claim, lease: Duration, now: Nanos) -> Result<()> {

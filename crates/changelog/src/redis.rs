@@ -95,6 +95,14 @@ fn put_arguments(change: Change, arguments: &mut Vec<Vec<u8>>) {
     arguments.extend(versions);
 }
 
+fn claims_of(entries: Vec<Entry>, worker: &WorkerId, expires: Nanos) -> Vec<Claim> {
+    let claim = |entry: Entry| {
+        let token = entry.token.unwrap_or_default();
+        Claim { token, worker: worker.clone(), entry, expires }
+    };
+    entries.into_iter().map(claim).collect()
+}
+
 /// Result of an operation on a claim.
 fn outcome_of(claim: &Claim, answer: &Answer) -> Result<Completion> {
     match answer.text()?.as_str() {
@@ -125,12 +133,23 @@ impl Changelog for Redis {
             time(expires),
             MAX_PASSED_OVER.to_string().into(),
         ];
-        let claims = self.link().call("claim", &arguments)?.entries()?;
-        let claim = |entry: Entry| {
-            let token = entry.token.unwrap_or_default();
-            Claim { token, worker: worker.clone(), entry, expires }
-        };
-        Ok(claims.into_iter().map(claim).collect())
+        Ok(claims_of(self.link().call("claim", &arguments)?.entries()?, worker, expires))
+    }
+
+    fn claim_paths(
+        &self,
+        worker: &WorkerId,
+        paths: &[Vec<u8>],
+        lease: Duration,
+        now: Nanos,
+    ) -> Result<(Vec<Claim>, Vec<Vec<u8>>)> {
+        let expires = after(now, lease);
+        let mut arguments = vec![worker.0.clone().into_bytes(), time(now), time(expires)];
+        arguments.extend(paths.iter().take(MAX_CLAIM).cloned());
+        let answer = self.link().call("claim_paths", &arguments)?;
+        let [claims, taken] = &answer.list()?[..] else { return Err(answer.nonsense()) };
+        let taken = taken.list()?.iter().map(|path| Ok(path.bytes()?.to_vec())).collect::<Result<_>>()?;
+        Ok((claims_of(claims.entries()?, worker, expires), taken))
     }
 
     fn renew(&self, claim: &mut Claim, lease: Duration, now: Nanos) -> Result<()> {

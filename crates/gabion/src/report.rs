@@ -6,15 +6,18 @@ pub(crate) mod daemon;
 mod events;
 pub mod forecast;
 pub mod pool;
+mod selected;
 pub mod shard;
 pub mod status;
 mod vault;
 
 pub use events::{Event, LiveStatus, SourceEvent, WorkerReport};
+pub use selected::{ProtectSelectedPlan, ProtectSelectedReport};
 pub use vault::{
     AcceptReport, ApproveReport, CatalogueReport, ChangeReport, ClassReport, DiffReport, FileAmount,
-    PolicyReport, ProtectPlanReport, ProtectReport, RefusalReport, RepairReport, RuleDecisionReport,
-    RuleReport, ScrubReport, SetAside, TreatmentReport, WhatIfReport, WorkReport, changes,
+    IgnoredPolicy, PolicyReport, ProtectPlanReport, ProtectReport, RefusalReport, RepairReport,
+    RuleDecisionReport, RuleReport, ScrubReport, SetAside, TreatmentReport, WhatIfReport, WorkReport,
+    changes,
 };
 
 use crate::compute;

@@ -20,6 +20,7 @@ pub mod mapping;
 pub mod memory;
 pub mod open_files;
 pub mod private;
+pub mod project;
 pub mod sync;
 pub mod thread;
 pub mod tree;

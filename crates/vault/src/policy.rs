@@ -3,19 +3,27 @@
 //!
 //! Rules are tried in order and the first that matches decides; what it does not say comes from `[default]`.
 
+mod condition;
 mod glob;
+mod meant;
+mod sections;
 mod units;
+mod users;
 
 pub use units::{Duration, Percent, Rate, Size, Unusable, usable};
+pub use users::UserDecision;
 
 use crate::format::header::coding;
-use crate::tree::Stat;
+use crate::tree::{Stat, Tree, split};
 use crate::world::Nanos;
+use condition::{Condition, ConditionText, File, Identity};
 use gabion_engine::Code;
-use glob::Globs;
+use sections::{GuardText, LimitsText, ReplacedText};
 use serde::Deserialize;
+use std::borrow::Cow;
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use users::{UserFile, Users, UsersText};
 
 /// Treatment of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,12 +47,32 @@ pub struct Treatment {
 }
 
 /// Decision of a policy for a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision<'a> {
     /// Treatment; none if the file is not protected.
-    pub treatment: Option<&'a Treatment>,
+    pub treatment: Option<Cow<'a, Treatment>>,
     /// Number of the rule that decided, from 0; none for the default.
     pub rule: Option<usize>,
+    /// The rule of the file's owner that was applied to it, in whole or in part.
+    pub user: Option<UserDecision>,
+}
+
+/// A policy for the files of one directory: users' policies above it are looked up once.
+pub struct DirectoryPolicy<'a> {
+    policy: &'a Policy,
+    users: Vec<Arc<UserFile>>,
+}
+
+impl DirectoryPolicy<'_> {
+    /// Decides about a file of this directory.
+    pub fn decide(&self, path: &[u8], stat: &Stat, now: Nanos) -> Decision<'_> {
+        self.policy.decide_with(&self.users, path, stat, now)
+    }
+
+    /// Users' policies of the directory and those above that are ignored, with reasons.
+    pub fn ignored(&self) -> impl Iterator<Item = (Vec<u8>, &str)> {
+        self.users.iter().filter_map(|file| Some((file.path(), file.ignored()?)))
+    }
 }
 
 /// Bounds of the guard. A change-set beyond them is held until a person approves it.
@@ -91,6 +119,10 @@ pub struct Policy {
     pub rate: Option<u64>,
     /// Block sizes in the text, to refuse those that the storage would ignore.
     blocks: Vec<u64>,
+    /// Tree of the files, for properties that only some rules ask for.
+    tree: Option<Tree>,
+    /// Bounds of users' policies; none if there are none.
+    users: Option<Users>,
 }
 
 #[derive(Debug)]
@@ -100,25 +132,11 @@ struct Rule {
     treatment: Option<Treatment>,
 }
 
-/// Conditions of a rule; all that are given must hold.
-#[derive(Debug)]
-struct Condition {
-    paths: Option<Globs>,
-    patterns: Vec<String>,
-    extensions: Vec<String>,
-    owners: Vec<u32>,
-    groups: Vec<u32>,
-    larger: Option<u64>,
-    smaller: Option<u64>,
-    older: Option<Nanos>,
-    newer: Option<Nanos>,
-}
-
 /// Error in a policy, with line and column where possible.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// The text is not a valid policy.
-    #[error("{0}")]
+    #[error("{}{}", .0, meant::meant(.0))]
     Text(#[from] toml::de::Error),
     /// Invalid pattern.
     #[error("{place}: pattern {pattern:?}: {why}")]
@@ -139,6 +157,18 @@ pub enum PolicyError {
         kind: &'static str,
         /// The name.
         name: String,
+    },
+    /// A negation without conditions.
+    #[error("{place}: an empty `not`: leave it out, or name what the rule is not about")]
+    EmptyNot {
+        /// Position.
+        place: Place,
+    },
+    /// Conditions in the policy of a pool that only files of a directory can meet.
+    #[error("{option} would have no effect in a pool: remove it")]
+    PoolOption {
+        /// The option.
+        option: &'static str,
     },
     /// An option in a rule that excludes files.
     #[error(
@@ -204,6 +234,8 @@ struct Text {
     limits: LimitsText,
     #[serde(default)]
     replaced: ReplacedText,
+    #[serde(default)]
+    users: UsersText,
 }
 
 #[derive(Deserialize, Default, Clone)]
@@ -230,10 +262,13 @@ struct RuleText {
     owners: Vec<toml::Spanned<String>>,
     #[serde(default, deserialize_with = "units::some")]
     groups: Vec<toml::Spanned<String>>,
+    #[serde(default, deserialize_with = "units::some")]
+    projects: Vec<u32>,
     larger: Option<Size>,
     smaller: Option<Size>,
     older: Option<Duration>,
     newer: Option<Duration>,
+    not: Option<toml::Spanned<ConditionText>>,
     protect: Option<bool>,
     code: Option<toml::Spanned<units::CodeText>>,
     block: Option<toml::Spanned<Size>>,
@@ -242,37 +277,6 @@ struct RuleText {
     scrub: Option<Duration>,
     write_once: Option<bool>,
     strong: Option<bool>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
-struct GuardText {
-    removed: Option<Percent>,
-    changed: Option<Percent>,
-    at_least: Option<u64>,
-    window: Option<Duration>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
-struct LimitsText {
-    read: Option<Rate>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
-struct ReplacedText {
-    keep: Option<Duration>,
-    room: Option<Percent>,
-}
-
-impl ReplacedText {
-    fn build(self) -> Replaced {
-        Replaced {
-            keep: self.keep.map_or(30 * 86400 * crate::world::SECOND, |keep| keep.0),
-            room: self.room.unwrap_or(Percent(10)),
-        }
-    }
 }
 
 /// Default block size in bytes.
@@ -305,6 +309,8 @@ impl Policy {
             replaced,
             rate: None,
             blocks: Vec::new(),
+            tree: None,
+            users: None,
         }
     }
 
@@ -330,7 +336,8 @@ impl Policy {
         }
         let rate = parsed.limits.read.map(|rate| rate.0);
         let (guard, replaced) = (parsed.guard.build(), parsed.replaced.build());
-        Ok(Policy { default, rules, guard, replaced, rate, blocks })
+        let users = parsed.users.build();
+        Ok(Policy { default, rules, guard, replaced, rate, blocks, tree: None, users })
     }
 
     /// Refuses block sizes that storage with its own block size would ignore.
@@ -344,14 +351,65 @@ impl Policy {
         }
     }
 
+    /// Refuses conditions on properties that files of a pool do not have.
+    ///
+    /// # Errors
+    /// [`PolicyError::PoolOption`].
+    pub fn check_pool_conditions(&self) -> Result<(), PolicyError> {
+        match () {
+            () if self.has_users() => Err(PolicyError::PoolOption { option: "users" }),
+            () if self.rules.iter().any(|rule| rule.condition.asks_for_projects()) => {
+                Err(PolicyError::PoolOption { option: "projects" })
+            }
+            () => Ok(()),
+        }
+    }
+
+    /// Sets the tree of the files. Without one, all files count as having no project.
+    pub fn look_in(&mut self, tree: Option<Tree>) {
+        self.tree = tree;
+    }
+
+    /// The tree of the files.
+    pub(crate) fn tree(&self) -> Option<&Tree> {
+        self.tree.as_ref()
+    }
+
+    fn file<'a>(&'a self, path: &'a [u8], stat: &'a Stat, now: Nanos) -> File<'a> {
+        File { path, stat, now, tree: self.tree.as_ref().map(|tree| (tree, path)) }
+    }
+
     /// Decides about the file at `path`.
     pub fn decide(&self, path: &[u8], stat: &Stat, now: Nanos) -> Decision<'_> {
-        let found = self.rules.iter().position(|rule| rule.condition.fails(path, stat, now).is_none());
+        self.decide_with(&self.users_above(split(path).0, now), path, stat, now)
+    }
+
+    /// The policy for the files of one directory.
+    pub fn in_directory(&self, directory: &[u8], now: Nanos) -> DirectoryPolicy<'_> {
+        DirectoryPolicy { policy: self, users: self.users_above(directory, now) }
+    }
+
+    fn users_above(&self, directory: &[u8], now: Nanos) -> Vec<Arc<UserFile>> {
+        match (&self.users, &self.tree) {
+            (Some(users), Some(tree)) => users.files(tree, directory, now),
+            _ => Vec::new(),
+        }
+    }
+
+    fn decide_with(&self, users: &[Arc<UserFile>], path: &[u8], stat: &Stat, now: Nanos) -> Decision<'_> {
+        let file = self.file(path, stat, now);
+        let found = self.rules.iter().position(|rule| rule.condition.holds(&file));
         let treatment = match found {
             Some(rule) => self.rules[rule].treatment.as_ref(),
             None => Some(&self.default),
         };
-        Decision { treatment, rule: found }
+        // Users cannot add what the vault's policy excludes.
+        if let (Some(base), Some(bounds)) = (treatment, &self.users)
+            && let Some((treatment, user)) = bounds.refine(base, users, &file)
+        {
+            return Decision { treatment: treatment.map(Cow::Owned), rule: found, user: Some(user) };
+        }
+        Decision { treatment: treatment.map(Cow::Borrowed), rule: found, user: None }
     }
 
     /// Name of a rule; generated if it has none.
@@ -361,8 +419,15 @@ impl Policy {
 
     /// For every rule before the deciding one: its name and the condition that does not hold.
     pub fn refusals(&self, path: &[u8], stat: &Stat, now: Nanos) -> Vec<(&str, String)> {
-        let reasons = self.rules.iter().map(|rule| (&*rule.name, rule.condition.fails(path, stat, now)));
+        let file = self.file(path, stat, now);
+        let reasons = self.rules.iter().map(|rule| (&*rule.name, rule.condition.fails(&file)));
         reasons.map_while(|(name, reason)| Some((name, reason?))).collect()
+    }
+
+    /// The conditions of the deciding rule, as what is true of the file.
+    pub fn reasons(&self, rule: Option<usize>, path: &[u8], stat: &Stat, now: Nanos) -> Vec<String> {
+        let rule = rule.and_then(|rule| self.rules.get(rule));
+        rule.map(|rule| rule.condition.describe(&self.file(path, stat, now))).unwrap_or_default()
     }
 
     /// Names and treatments of all rules.
@@ -370,9 +435,26 @@ impl Policy {
         self.rules.iter().map(|rule| (&*rule.name, rule.treatment.as_ref()))
     }
 
-    /// True if a rule depends on the owner or group of files.
+    /// True if users have policies of their own.
+    pub fn has_users(&self) -> bool {
+        self.users.is_some()
+    }
+
+    /// Shortest quiet period that a file can have.
+    pub fn shortest_quiet(&self) -> Nanos {
+        let of_rules = self.rules().filter_map(|(_, treatment)| treatment).chain([&self.default]);
+        let of_users = self.users.as_ref().and_then(Users::shortest_quiet);
+        of_rules.map(|treatment| treatment.quiet).chain(of_users).min().unwrap_or(0)
+    }
+
+    /// True if all files get the same treatment.
+    pub fn is_uniform(&self) -> bool {
+        self.rules.is_empty() && self.users.is_none()
+    }
+
+    /// True if decisions depend on the owner or group of files.
     pub fn asks_for_owners(&self) -> bool {
-        self.rules.iter().any(|rule| !rule.condition.owners.is_empty() || !rule.condition.groups.is_empty())
+        self.has_users() || self.rules.iter().any(|rule| rule.condition.asks_for_owners())
     }
 
     /// Codes of the default and all rules.
@@ -431,55 +513,26 @@ impl TreatmentText {
     }
 }
 
-impl GuardText {
-    fn build(self) -> Guard {
-        Guard {
-            removed: self.removed.unwrap_or(Percent(25)),
-            changed: self.changed.unwrap_or(Percent(50)),
-            at_least: self.at_least.unwrap_or(100),
-            window: self.window.map_or(86400 * crate::world::SECOND, |window| window.0),
-        }
-    }
-}
-
 impl RuleText {
     fn build(
         self,
         number: usize,
         text: &str,
         default: &Treatment,
-        identity: &dyn Fn(&'static str, &str) -> Option<u32>,
+        identity: Identity<'_>,
     ) -> Result<Rule, PolicyError> {
-        let mut globs = Globs::new();
-        for pattern in &self.paths {
-            globs.add(pattern.get_ref()).map_err(|why| PolicyError::Pattern {
-                place: Place::new(text, pattern.span().start),
-                pattern: pattern.get_ref().clone(),
-                why: why.to_owned(),
-            })?;
-        }
-        let known = |kind: &'static str, names: &[toml::Spanned<String>]| -> Result<Vec<u32>, PolicyError> {
-            let number = |name: &toml::Spanned<String>| {
-                let known = name.get_ref().parse().ok().or_else(|| identity(kind, name.get_ref()));
-                known.ok_or_else(|| PolicyError::Unknown {
-                    place: Place::new(text, name.span().start),
-                    kind,
-                    name: name.get_ref().clone(),
-                })
-            };
-            names.iter().map(number).collect()
-        };
-        let condition = Condition {
-            paths: (!self.paths.is_empty()).then_some(globs),
-            patterns: self.paths.iter().map(|pattern| pattern.get_ref().clone()).collect(),
+        let conditions = ConditionText {
+            paths: self.paths,
             extensions: self.extensions,
-            owners: known("user", &self.owners)?,
-            groups: known("group", &self.groups)?,
-            larger: self.larger.map(|size| size.0),
-            smaller: self.smaller.map(|size| size.0),
-            older: self.older.map(|age| age.0),
-            newer: self.newer.map(|age| age.0),
+            owners: self.owners,
+            groups: self.groups,
+            projects: self.projects,
+            larger: self.larger,
+            smaller: self.smaller,
+            older: self.older,
+            newer: self.newer,
         };
+        let condition = Condition::build(conditions, self.not, text, identity)?;
         let name = self.name.unwrap_or_else(|| format!("rule {}", number + 1));
         let own = TreatmentText {
             code: self.code,
@@ -497,42 +550,6 @@ impl RuleText {
         let treatment = self.protect.unwrap_or(true).then(|| own.over(default));
         treatment.iter().try_for_each(|treatment| check_block(&name, place, treatment))?;
         Ok(Rule { name, condition, treatment })
-    }
-}
-
-impl Condition {
-    /// Describes the first condition that does not hold.
-    fn fails(&self, path: &[u8], stat: &Stat, now: Nanos) -> Option<String> {
-        let matched = self.paths.as_ref().is_none_or(|globs| globs.is_match(path));
-        let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path));
-        let age = now.saturating_sub(stat.mtime);
-        let extension = path.extension().map(|extension| extension.as_bytes());
-        let says = |holds: bool, why: &dyn Fn() -> String| (!holds).then(why);
-        says(matched, &|| format!("its path matches none of {}", self.patterns.join(", ")))
-            .or_else(|| {
-                let any = self.extensions.iter().any(|known| extension == Some(known.as_bytes()));
-                says(self.extensions.is_empty() || any, &|| {
-                    format!("its extension is none of {}", self.extensions.join(", "))
-                })
-            })
-            .or_else(|| {
-                let held = self.owners.is_empty() || self.owners.contains(&stat.uid);
-                says(held, &|| format!("its owner is {}", stat.uid))
-            })
-            .or_else(|| {
-                let held = self.groups.is_empty() || self.groups.contains(&stat.gid);
-                says(held, &|| format!("its group is {}", stat.gid))
-            })
-            .or_else(|| {
-                let held = self.larger.is_none_or(|bound| stat.size > bound);
-                says(held, &|| format!("it has {} bytes, not more", stat.size))
-            })
-            .or_else(|| {
-                let held = self.smaller.is_none_or(|bound| stat.size < bound);
-                says(held, &|| format!("it has {} bytes, not less", stat.size))
-            })
-            .or_else(|| says(self.older.is_none_or(|bound| age > bound), &|| "it is younger".to_owned()))
-            .or_else(|| says(self.newer.is_none_or(|bound| age < bound), &|| "it is older".to_owned()))
     }
 }
 

@@ -1,6 +1,7 @@
 //! `gabion protect`: brings the redundancy of a whole tree up to date. Scan, guard, changelog, workers.
 
 pub(crate) mod renamed;
+pub mod selected;
 
 use crate::catalogue::{CatalogueError, Change as ScannedChange, Class, State};
 use crate::changelog::{self, Change, When};
@@ -138,11 +139,33 @@ fn scan_tree(
         stopped: context.stopped,
     };
     let mut seen = scanner.scan()?;
+    if within.iter().any(Vec::is_empty) {
+        note_user_policies(vault, seen.user_policies.len())?;
+    }
     if guard::depends_on_restored(&vault.catalogue, &vault.policy.guard, seen.known, vault.clock.now())? {
         compare_restored(vault, context)?;
         seen.changes = vault.catalogue.count_changes()?;
     }
     Ok(seen)
+}
+
+/// Catalogue note with the number of warnings about users' policies at the last scan of the tree.
+const USER_POLICIES: &str = "user policies";
+
+fn note_user_policies(vault: &Vault, warnings: usize) -> Result<(), CatalogueError> {
+    let (now, known) = (Some(warnings).filter(|&number| number > 0), user_policy_warnings(vault)?);
+    match now == known {
+        true => Ok(()),
+        false => vault.catalogue.set_note(USER_POLICIES, now.map(|number| number.to_string()).as_deref()),
+    }
+}
+
+/// Number of warnings about users' policies at the last scan of the tree, if there were any.
+///
+/// # Errors
+/// The catalogue fails.
+pub fn user_policy_warnings(vault: &Vault) -> Result<Option<usize>, CatalogueError> {
+    Ok(vault.catalogue.note(USER_POLICIES)?.and_then(|number| number.parse().ok()))
 }
 
 /// Compares files that have the size and mtime of the protected version but another inode: ransomware can restore the

@@ -9,7 +9,7 @@ use crate::catalogue::{Catalogue, CatalogueError, Change, Class, Counts, Entry, 
 use crate::changelog::{MAX_PATH, is_within};
 use crate::coder::Coders;
 use crate::format::header::Version;
-use crate::policy::{Policy, Treatment};
+use crate::policy::{DirectoryPolicy, Policy, Treatment, UserDecision};
 use crate::retry::Failure;
 use crate::storage::Storage;
 use crate::tree::{Generation, Kind, Stat, join, split};
@@ -17,7 +17,7 @@ use crate::version::is_in_doubt;
 use crate::world::Nanos;
 use crate::write_once;
 use ahead::Ahead;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 
 /// Results of a scan.
@@ -43,7 +43,13 @@ pub struct Seen {
     pub write_once: Vec<Vec<u8>>,
     /// Files with redundancy of an older format version, if this was checked.
     pub outdated: u64,
+    /// Users' policies that are ignored, and options of their rules beyond the bounds of `[users]`: the file, and what
+    /// is wrong with it. The first of them.
+    pub user_policies: BTreeSet<(Vec<u8>, String)>,
 }
+
+/// Maximum number of warnings about users' policies.
+const MAX_USER_POLICIES: usize = 1000;
 
 impl Seen {
     /// True if the tree is empty.
@@ -148,7 +154,8 @@ impl Scanner<'_> {
         match self.storage.find(path) {
             Ok(Some(stat)) if stat.kind == Kind::File => {
                 let (directory, name) = split(path);
-                self.file(directory, name, &stat, known.as_ref(), walk)
+                let policy = self.policy.in_directory(directory, self.now);
+                self.file(&policy, directory, name, &stat, known.as_ref(), walk)
             }
             Ok(found) => {
                 if found.is_some_and(|stat| stat.kind == Kind::Directory) {
@@ -185,18 +192,22 @@ impl Scanner<'_> {
     fn directory(&self, path: &[u8], names: &mut Ahead, walk: &mut Walk) -> Result<(), ScanError> {
         let number = self.catalogue.directory(path)?;
         walk.visited.extend(number);
+        let policy = self.policy.in_directory(path, self.now);
+        for (file, why) in policy.ignored() {
+            walk.warn_of_user_policy(file, format!("ignored: {why}"));
+        }
         let mut count = 0;
         if let Some(number) = number {
             self.catalogue.each(number, |known, entry| -> Result<(), ScanError> {
                 // First the names that only the directory has, then the one that both have.
                 while let Some((name, stat)) = names.next_if(|name| name < known) {
                     count += 1;
-                    self.name(path, name, stat, None, walk)?;
+                    self.name(&policy, path, name, stat, None, walk)?;
                 }
                 match names.next_if(|name| name == known) {
                     Some((name, stat)) => {
                         count += 1;
-                        self.name(path, name, stat, Some(&entry), walk)
+                        self.name(&policy, path, name, stat, Some(&entry), walk)
                     }
                     None => self.removed(join(path, known), &entry),
                 }
@@ -204,7 +215,7 @@ impl Scanner<'_> {
         }
         while let Some((name, stat)) = names.next_if(|_| true) {
             count += 1;
-            self.name(path, name, stat, None, walk)?;
+            self.name(&policy, path, name, stat, None, walk)?;
         }
         (self.progress)(count);
         Ok(())
@@ -212,6 +223,7 @@ impl Scanner<'_> {
 
     fn name(
         &self,
+        policy: &DirectoryPolicy<'_>,
         directory: &[u8],
         name: &[u8],
         stat: Option<io::Result<Stat>>,
@@ -228,7 +240,7 @@ impl Scanner<'_> {
             }
         };
         match stat {
-            Some(stat) if stat.kind == Kind::File => self.file(directory, name, &stat, entry, walk),
+            Some(stat) if stat.kind == Kind::File => self.file(policy, directory, name, &stat, entry, walk),
             other => {
                 walk.seen.links += u64::from(other.is_some_and(|stat| stat.kind == Kind::Link));
                 walk.seen.special += u64::from(other.is_some_and(|stat| stat.kind == Kind::Special));
@@ -239,6 +251,7 @@ impl Scanner<'_> {
 
     fn file(
         &self,
+        policy: &DirectoryPolicy<'_>,
         directory: &[u8],
         name: &[u8],
         stat: &Stat,
@@ -257,8 +270,13 @@ impl Scanner<'_> {
             }
             return Ok(());
         }
-        let decision = self.policy.decide(&full, stat, self.now);
-        let Some(treatment) = decision.treatment else {
+        let decision = policy.decide(&full, stat, self.now);
+        if let Some(UserDecision { file, rule, refused }) = &decision.user {
+            for why in refused {
+                walk.warn_of_user_policy(file.clone(), format!("rule {rule:?}: refused: {why}"));
+            }
+        }
+        let Some(treatment) = decision.treatment.as_deref() else {
             walk.seen.left_out += 1;
             return entry.map_or(Ok(()), |entry| self.removed(path(), entry));
         };
@@ -368,6 +386,12 @@ impl Walk {
         }
         let ends = (0..path.len()).filter(|&end| path[end] == b'/').chain([0, path.len()]);
         ends.into_iter().any(|end| self.skipped.contains(&path[..end]))
+    }
+
+    fn warn_of_user_policy(&mut self, file: Vec<u8>, why: String) {
+        if self.seen.user_policies.len() < MAX_USER_POLICIES {
+            self.seen.user_policies.insert((file, why));
+        }
     }
 
     fn unreadable(&mut self, path: &[u8], error: io::Error) {

@@ -6,7 +6,7 @@ use crate::displaced;
 use crate::missing::{UnavailableTargets, apply_losses, remaining_columns, restore_if_complete};
 use crate::monitor::status::FILESYSTEM_WIDE;
 use crate::promises::{self, Mode, VaultPromise};
-use crate::protect::scan;
+use crate::protect::{scan, user_policy_warnings};
 use crate::replaced;
 use crate::run::RunContext;
 use crate::scan::{ScanError, Seen};
@@ -50,6 +50,8 @@ pub struct Status {
     pub changed_in_growth: Vec<(Vec<u8>, u64)>,
     /// Results of a scan, if there was one.
     pub seen: Option<Seen>,
+    /// Warnings about users' policies at the last scan.
+    pub user_policies: usize,
     /// Entries of the changelog that are pending or in progress.
     pub queued: u64,
     /// Time by which all files were last scrubbed.
@@ -122,6 +124,7 @@ pub fn status(
         affected: Vec::new(),
         changed_in_growth: catalogue.changed_in_growth(path)?,
         seen,
+        user_policies: user_policy_warnings(vault)?.unwrap_or(0),
         queued: 0,
         last_scrub: note(vault, "last scrub")?,
         never_scrubbed: 0,

@@ -411,6 +411,7 @@ impl Vault {
         // One process at a time, since the first one creates the databases.
         let _turn = take_turn(path)?;
         let mut of_files = None;
+        let mut files = None;
         let (storage, code): (Box<dyn Storage>, Code) = match settings.storage {
             Kind::Plain => {
                 let tree = Tree::open(root).map_err(at(root))?;
@@ -419,6 +420,7 @@ impl Vault {
                         repository.make_directories(directory, 0o700).map_err(at(path))?;
                     }
                 }
+                files = Some(tree.clone());
                 (Box::new(Plain::new(tree, repository.clone())), DEFAULT_CODE.parse()?)
             }
             Kind::Pool => {
@@ -455,7 +457,7 @@ impl Vault {
             pool: of_files,
             coders: Coders::new()?,
             clock,
-            policy: load_policy(path, &code)?,
+            policy: load_policy(path, &code, files)?,
             default_code: code,
             catalogue: copies::open(&settings, databases.path(), &changelog, keeping)?,
             changelog,
@@ -511,14 +513,21 @@ impl Vault {
         if let Some(pool) = &self.pool {
             policy
                 .check_pool_block(pool.config().block)
+                .and_then(|()| policy.check_pool_conditions())
                 .map_err(|source| VaultError::Policy { path: path.join(POLICY), source: Box::new(source) })?;
         }
         match &self.pool {
             Some(pool) => shared::set_policy(&path, pool, text)?,
             None => settings::replace(&path, POLICY, text.as_bytes())?,
         }
-        self.policy = policy;
+        self.use_policy(policy);
         Ok(())
+    }
+
+    /// Uses a policy that is not stored.
+    pub fn use_policy(&mut self, mut policy: Policy) {
+        policy.look_in(self.policy.tree().cloned());
+        self.policy = policy;
     }
 
     /// Locks the vault for a command that changes it, and recovers from a crash.
@@ -558,7 +567,7 @@ impl Vault {
     /// # Errors
     /// See [`VaultError`]; the policy stays as it was.
     pub fn read_policy(&self) -> Result<Policy, VaultError> {
-        load_policy(self.repository.path(), &self.default_code)
+        load_policy(self.repository.path(), &self.default_code, self.policy.tree().cloned())
     }
 
     /// Converts a path of the file system to a path relative to the root. None for a path outside the tree, and for
@@ -634,12 +643,14 @@ fn open_changelog(settings: &Settings, repository: &Path) -> Result<Arc<dyn Chan
     }
 }
 
-fn load_policy(repository: &Path, code: &Code) -> Result<Policy, VaultError> {
+fn load_policy(repository: &Path, code: &Code, tree: Option<Tree>) -> Result<Policy, VaultError> {
     let path = repository.join(POLICY);
-    match private::read(repository, POLICY).map_err(at(&path))? {
-        Some(text) => parse_policy(&text, &path, code),
-        None => Ok(Policy::only(code.clone())),
-    }
+    let mut policy = match private::read(repository, POLICY).map_err(at(&path))? {
+        Some(text) => parse_policy(&text, &path, code)?,
+        None => Policy::only(code.clone()),
+    };
+    policy.look_in(tree);
+    Ok(policy)
 }
 
 /// Parses a policy, with a default code; errors name the file.

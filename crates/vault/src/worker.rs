@@ -26,6 +26,7 @@ mod encoding;
 mod identity;
 mod lease;
 mod moving;
+mod named;
 mod obstacle;
 mod pace;
 mod recording;

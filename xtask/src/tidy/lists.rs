@@ -35,6 +35,7 @@ pub(super) const UNSAFE_ROOMS: &[&str] = &[
     "crates/platform/src/thread.rs",
     "crates/platform/src/mapping.rs",
     "crates/platform/src/memory.rs",
+    "crates/platform/src/project.rs",
     "crates/platform/src/window.rs",
     "crates/platform/src/window/tests.rs",
     "crates/gpu/src/cuda/",

@@ -1,7 +1,7 @@
 //! Workers: claims, leases, fencing.
 
-use super::{Site, T0, all, at, claim, claim_one, now, paths, record, shown_all};
-use crate::change::Change;
+use super::{Site, T0, all, at, claim, claim_one, now, paths, record, shown_all, worker};
+use crate::change::{Change, When};
 use crate::entry::{Completion, Sequence, WorkerId};
 use crate::error::{Error, Refusal, Result};
 use gabion_platform::world::SECOND;
@@ -256,4 +256,44 @@ pub(super) fn claims_never_touch_the_same_path(site: Site<'_>, name: &str) {
     assert_eq!(claim(&*log, "v", 9, T0 + 1), []);
     assert!(log.complete(&working).is_err());
     assert_eq!(paths(&claim(&*log, "v", 9, T0 + 1)), ["e"]);
+}
+
+/// A worker that was asked for single files takes these and no others, due or not.
+pub(super) fn named_paths_are_claimed_before_they_are_due(site: Site<'_>, name: &str) {
+    let log = site(name);
+    let later = When { due: T0 + 60 * SECOND, ..When::now(T0, 255) };
+    let latest = When { latest: T0 + 600 * SECOND, ..later };
+    record(
+        &*log,
+        &[
+            Change::modify("d/a", 0..9, latest),
+            Change::modify("d/b", 0..9, now()),
+            Change::rename("d/old", "d/c", now()),
+            Change::gap("", now()),
+        ],
+    );
+    let named = |names: &[&str], who: &str| {
+        let names: Vec<Vec<u8>> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let (claims, taken) =
+            log.claim_paths(&worker(who), &names, Duration::from_secs(10), T0).expect("claims");
+        let taken: Vec<String> =
+            taken.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
+        (claims, taken)
+    };
+    let (first, taken) = named(&["d/a", "d/nothing", "d/c"], "first");
+    assert_eq!((paths(&first), taken), (vec!["d/a".to_owned(), "d/c".to_owned()], vec![]));
+    assert_eq!(first[1].entry.origin.as_deref(), Some(&b"d/old"[..]));
+    let (second, taken) = named(&["d/a", "d/b", "d"], "second");
+    assert_eq!((paths(&second), taken), (vec!["d/b".to_owned()], vec!["d/a".to_owned()]));
+    // A directory waits for the claims beneath it.
+    record(&*log, &[Change::modify("e/x", 0..9, now())]);
+    let (held, _) = named(&["e/x"], "first");
+    record(&*log, &[Change::delete("e", now())]);
+    assert_eq!(named(&["e"], "second").1, ["e"]);
+    assert_refused(log.complete(&held[0]), held[0].token, Refusal::Overtaken);
+    assert_eq!(paths(&named(&["e"], "second").0), ["e"]);
+    for claim in first.iter().chain(&second) {
+        assert_eq!(log.complete(claim).expect("completed"), Completion::Done);
+    }
+    assert_eq!(shown_all(&*log), [" Gap", "e Delete"]);
 }

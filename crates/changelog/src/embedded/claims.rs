@@ -28,6 +28,37 @@ pub(super) fn claim(
         store.write(&path, &row)?;
     }
     let chosen = choose(store, &mut busy, limit.min(MAX_CLAIM), now)?;
+    grant(store, worker, chosen, lease, now)
+}
+
+/// As [`claim`], for these paths, due or not; also the paths that other claims are in the way of.
+pub(super) fn claim_paths(
+    store: Store<'_>,
+    worker: &WorkerId,
+    paths: &[Vec<u8>],
+    lease: Duration,
+    now: Nanos,
+) -> Result<(Vec<Claim>, Vec<Vec<u8>>)> {
+    let mut busy = end_leases(store, now)?;
+    let (mut chosen, mut taken) = (Vec::new(), Vec::new());
+    for path in paths.iter().take(MAX_CLAIM) {
+        let Some(Slot { state, token, .. }) = store.row(path)?.slot else { continue };
+        match token == 0 && busy.take(state.kind, path, state.origin.as_deref()) {
+            true => chosen.push(path.clone()),
+            false => taken.push(path.clone()),
+        }
+    }
+    Ok((grant(store, worker, chosen, lease, now)?, taken))
+}
+
+/// Gives a worker claims on these paths.
+fn grant(
+    store: Store<'_>,
+    worker: &WorkerId,
+    chosen: Vec<Vec<u8>>,
+    lease: Duration,
+    now: Nanos,
+) -> Result<Vec<Claim>> {
     let expires = after(now, lease);
     let mut claims = Vec::with_capacity(chosen.len());
     for path in chosen {

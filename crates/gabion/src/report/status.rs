@@ -41,6 +41,7 @@ pub struct StatusReport<'a> {
     changed_in_growth: Vec<GrownFile>,
     replaced: Option<&'a [Run]>,
     displaced: Option<FileAmount>,
+    user_policy_warnings: usize,
     filesystem_wide: Option<&'a str>,
     daemon: Option<&'a Value>,
 }
@@ -129,6 +130,7 @@ impl<'a> StatusReport<'a> {
             write_once_changed: path_texts(status.write_once()),
             changed_in_growth: status.changed_in_growth.iter().map(grown).collect(),
             replaced: status.replaced.as_deref(),
+            user_policy_warnings: status.user_policies,
             displaced: status.displaced.map(FileAmount::new),
             filesystem_wide: status.filesystem_wide.as_deref(),
             daemon,

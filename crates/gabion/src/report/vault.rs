@@ -9,6 +9,7 @@ use gabion_vault::policy::{Decision, Treatment};
 use gabion_vault::protect;
 use gabion_vault::repair::{Plan, Repaired};
 use gabion_vault::retry::Failure;
+use gabion_vault::scan::Seen;
 use gabion_vault::scrub;
 use gabion_vault::vault::{Renewed, Vault};
 use gabion_vault::whatif::WhatIf;
@@ -98,6 +99,7 @@ pub struct ProtectReport {
     seconds: f64,
     affected: BTreeMap<&'static str, u64>,
     mirrors_not_healed: Vec<String>,
+    user_policies: Vec<IgnoredPolicy>,
     peak_memory: Option<u64>,
 }
 
@@ -139,9 +141,15 @@ impl ProtectReport {
             seconds,
             affected: affected.iter().map(|(state, files)| (state.word(), *files)).collect(),
             mirrors_not_healed: unhealed.clone(),
+            user_policies: user_policies(seen),
             peak_memory: crate::machine::peak_memory(),
         }
     }
+}
+
+/// Users' policies with a warning.
+pub(super) fn user_policies(seen: &Seen) -> Vec<IgnoredPolicy> {
+    seen.user_policies.iter().map(|(file, why)| IgnoredPolicy::new((file, why))).collect()
 }
 
 /// `gabion scrub`.
@@ -398,7 +406,32 @@ pub struct RuleDecisionReport<'a> {
     path: String,
     rule: &'a str,
     treatment: Option<TreatmentReport<'a>>,
+    because: &'a [String],
     passed_over: Vec<RefusalReport<'a>>,
+    user_rule: Option<UserRuleReport<'a>>,
+    ignored_policies: Vec<IgnoredPolicy>,
+}
+
+/// The rule of a file's owner.
+#[derive(Debug, Serialize)]
+struct UserRuleReport<'a> {
+    file: String,
+    rule: &'a str,
+    refused: &'a [String],
+}
+
+/// A user's policy that is ignored, or a part of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct IgnoredPolicy {
+    file: String,
+    why: String,
+}
+
+impl IgnoredPolicy {
+    /// Of the file's path and the reason.
+    pub fn new((file, why): (&[u8], &str)) -> IgnoredPolicy {
+        IgnoredPolicy { file: path_text(file), why: why.to_owned() }
+    }
 }
 
 /// A rule that does not apply.
@@ -413,14 +446,23 @@ impl<'a> RuleDecisionReport<'a> {
     pub fn new(
         path: &[u8],
         rule: &'a str,
-        decision: &Decision<'a>,
+        decision: &'a Decision<'a>,
+        because: &'a [String],
         refusals: &'a [(&'a str, String)],
+        ignored: &[(Vec<u8>, &str)],
     ) -> RuleDecisionReport<'a> {
         RuleDecisionReport {
             path: path_text(path),
             rule,
-            treatment: decision.treatment.map(TreatmentReport::new),
+            treatment: decision.treatment.as_deref().map(TreatmentReport::new),
+            because,
             passed_over: refusals.iter().map(|(rule, why)| RefusalReport { rule, why }).collect(),
+            user_rule: decision.user.as_ref().map(|user| UserRuleReport {
+                file: path_text(&user.file),
+                rule: &user.rule,
+                refused: &user.refused,
+            }),
+            ignored_policies: ignored.iter().map(|(file, why)| IgnoredPolicy::new((file, why))).collect(),
         }
     }
 }

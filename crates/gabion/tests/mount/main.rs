@@ -23,5 +23,6 @@ mod rot;
 #[path = "../vault/test_rng.rs"]
 mod test_rng;
 mod unprivileged;
+mod users;
 mod wanderers;
 mod write_once;

@@ -57,10 +57,13 @@ fn a_tree_has_one_vault() {
     for tree in ["elsewhere", "within"] {
         let fixture = if tree == "within" { Fixture::new() } else { Fixture::elsewhere() };
         fixture.expect(0, &["protect", "tree"]);
-        for more in [&[][..], &["--repository", "third"]] {
+        for more in [&["--code", "4+2"][..], &["--repository", "third"]] {
             let error = fixture.refused(&[&["protect", "tree/sub"], more].concat());
             assert!(error.contains("`gabion protect ") && error.contains("part of"), "{error}");
         }
+        // Alone it means the files of this part, in the vault of the tree.
+        fixture.write("sub/b", b"changed");
+        assert_eq!(fixture.json(0, &["protect", "tree/sub"])["encoded"], 1);
         assert!(!fixture.path("sub/.gabion").exists() && !fixture.dir().join("third").exists());
         fixture.refused(&["watch", "tree/sub"]);
         fixture.expect(0, &["status", "tree/sub"]);
@@ -131,7 +134,12 @@ fn a_tree_with_a_vault_in_a_part_of_it_is_refused() {
             // The whole was first.
             let fixture = Fixture::new();
             fixture.expect(0, &[&["protect", "tree"], whole].concat());
-            assert!(fixture.refused(&[&["protect", "tree/sub"], part].concat()).contains("part of"));
+            let begin = [&["protect", "tree/sub", "--code", "4+2"], part].concat();
+            assert!(fixture.refused(&begin).contains("part of"));
+            if part == INSIDE {
+                fixture.expect(0, &["protect", "tree/sub"]);
+            }
+            assert!(!fixture.path("sub/.gabion").exists() && !fixture.dir().join("of-part").exists());
             fixture.expect(0, &["protect", "tree"]);
         }
     }

@@ -225,9 +225,7 @@ impl Keeper {
     }
 
     fn shortest_quiet(&self) -> Nanos {
-        let policy = &self.vault.policy;
-        let rules = policy.rules().filter_map(|(_, treatment)| treatment);
-        rules.chain([&policy.default]).map(|treatment| treatment.quiet).min().unwrap_or(0)
+        self.vault.policy.shortest_quiet()
     }
 
     /// Loads the policy if it was changed. A scan then applies it to existing files.

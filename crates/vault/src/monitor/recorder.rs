@@ -90,9 +90,9 @@ impl View for Now<'_> {
     fn rest(&self, path: &[u8]) -> Option<(Nanos, u8)> {
         let default = &self.policy.default;
         // Different rules need the properties of the file.
-        let stat = match self.policy.rules().next() {
-            Some(_) => self.tree.find(path).ok().flatten(),
-            None => None,
+        let stat = match self.policy.is_uniform() {
+            false => self.tree.find(path).ok().flatten(),
+            true => None,
         };
         let Some(stat) = stat else { return Some((default.quiet, default.priority)) };
         let treatment = self.policy.decide(path, &stat, self.clock.now()).treatment?;

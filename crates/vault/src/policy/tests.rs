@@ -142,3 +142,114 @@ fn options_without_effect_are_refused() {
     assert!(with_block.check_pool_block(1 << 20).unwrap_err().to_string().contains("1MiB"));
     assert!(parse("").unwrap().check_pool_block(1 << 20).is_ok());
 }
+
+/// Every condition can be negated; the rule is then for files of which none of the negated conditions holds.
+#[test]
+fn conditions_can_be_negated() {
+    let excluded = |not: &str, path: &str, stat: &Stat| {
+        let policy = parse(&format!("[[rule]]\nname = \"r\"\nprotect = false\nnot = {{ {not} }}\n")).unwrap();
+        let decision = policy.decide(path.as_bytes(), stat, NOW);
+        let refusals = policy.refusals(path.as_bytes(), stat, NOW);
+        assert_eq!(decision.treatment.is_none(), refusals.is_empty(), "{not}");
+        if let [(_, why)] = &refusals[..] {
+            assert!(why.ends_with(", which `not` excludes"), "{why}");
+        }
+        decision.treatment.is_none()
+    };
+    let stat = file(1 << 20, 10);
+    for (holds, fails) in [
+        ("paths = [\"a/**\"]", "paths = [\"b/**\", \"c\"]"),
+        ("extensions = [\"txt\"]", "extensions = [\"tmp\"]"),
+        ("owners = [\"anna\"]", "owners = [\"1\"]"),
+        ("groups = [\"100\"]", "groups = [\"staff\"]"),
+        ("larger = \"1KiB\"", "larger = \"1GiB\""),
+        ("smaller = \"1GiB\"", "smaller = \"1KiB\""),
+        ("older = \"9d\"", "older = \"11d\""),
+        ("newer = \"11d\"", "newer = \"9d\""),
+        ("projects = [0]", "projects = [7]"),
+    ] {
+        assert!(!excluded(holds, "a/x.txt", &stat) && excluded(fails, "a/x.txt", &stat), "{holds}");
+        if !holds.starts_with("newer") {
+            let two = format!("{holds}, newer = \"1d\"");
+            assert!(!excluded(&two, "a/x.txt", &stat), "one of two: {holds}");
+        }
+    }
+    // Together with conditions that must hold.
+    let policy = parse(
+        "[[rule]]\nname = \"all but one\"\npaths = [\"a/**\"]\nnot = { paths = [\"a/keep/**\"] }\nprotect = false\n",
+    )
+    .unwrap();
+    assert_eq!(code(&policy, "a/x", &stat), None);
+    assert!(code(&policy, "a/keep/x", &stat).is_some() && code(&policy, "b", &stat).is_some());
+    let rule = policy.decide(b"a/x", &stat, NOW).rule;
+    assert_eq!(
+        policy.reasons(rule, b"a/x", &stat, NOW),
+        ["its path matches a/**", "its path matches none of a/keep/**"]
+    );
+    assert_eq!(
+        policy.refusals(b"a/keep/x", &stat, NOW)[0].1,
+        "its path matches a/keep/**, which `not` excludes"
+    );
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_the_one_that_was_meant() {
+    for (text, meant) in [
+        ("[[rule]]\npath = [\"a\"]\n", "did you mean `paths`?"),
+        ("[[rule]]\nnot = { owner = [\"1\"] }\n", "did you mean `owners`?"),
+        ("[default]\nquite = \"1m\"\n", "did you mean `quiet`?"),
+        ("[[rules]]\ncode = \"8+2\"\n", "did you mean `rule`?"),
+        ("[[rule]]\nproject = [7]\n", "did you mean `projects`?"),
+    ] {
+        let error = parse(text).unwrap_err().to_string();
+        assert!(error.contains("unknown field") && error.contains(meant), "{error}");
+    }
+    let error = parse("[default]\nimmutable = true\n").unwrap_err().to_string();
+    assert!(!error.contains("did you mean"), "{error}");
+    for text in ["[[rule]]\nnot = {}\n", "[[rule]]\nnot = { paths = [] }\n", "[[rule]]\nprojects = [-1]\n"] {
+        assert!(parse(text).unwrap_err().to_string().contains("line 2"), "{text}");
+    }
+    // `not` is for conditions only, and not for another `not`.
+    assert!(parse("[[rule]]\nnot = { code = \"8+2\" }\n").is_err());
+    assert!(parse("[[rule]]\nnot = { not = { larger = \"1MiB\" } }\n").is_err());
+    // Files of a pool have no project.
+    let policy = parse("[[rule]]\nnot = { projects = [7] }\ncode = \"4+2\"\n").unwrap();
+    assert!(policy.check_pool_conditions().unwrap_err().to_string().contains("projects"));
+}
+
+proptest::proptest! {
+    /// A user's policy is input of a possible attacker: any text is read or refused.
+    #[test]
+    fn any_text_is_read_or_refused_as_a_policy_of_a_user(
+        parts in proptest::collection::vec(proptest::sample::select(PARTS), 0..40), noise in ".{0,40}"
+    ) {
+        let _ = super::users::parse(&parts.concat());
+        let _ = super::users::parse(&[&parts.concat(), &noise].map(String::as_str).concat());
+        let pattern = noise.replace('\'', "");
+        let _ = super::users::parse(&format!("[[rule]]\npaths = ['''{pattern}''']\n"));
+    }
+}
+
+const PARTS: &[&str] = &[
+    "[[rule]]\n",
+    "paths = [",
+    "not = {",
+    "}",
+    "]\n",
+    "\"{a,{b,*}}/**\"",
+    "\"[\"",
+    "code = \"4+2\"\n",
+    "code = \"0+0\"\n",
+    "code = ",
+    "quiet = \"0s\"\n",
+    "strong = true\n",
+    "protect = false\n",
+    "older = \"99999999999w\"\n",
+    "larger = -1\n",
+    ",",
+    "[users]\n",
+    "name = \"\\u0000\"\n",
+    "=",
+    "{",
+    "[",
+];

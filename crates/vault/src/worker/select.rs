@@ -91,7 +91,7 @@ impl Worker<'_> {
             let path = &claim.entry.path;
             let wanted = stat.and_then(|stat| {
                 let decision = self.vault.policy.decide(path, &stat, self.vault.clock.now());
-                decision.treatment.map(|treatment| (stat, treatment.clone()))
+                decision.treatment.map(|treatment| (stat, treatment.into_owned()))
             });
             selected.push(Selected { claim, stat, known, wanted });
         }

@@ -20,6 +20,7 @@ mod redis;
 mod renamed;
 mod renamed_again;
 mod resumed;
+mod selected;
 #[path = "../../../changelog/tests/changelog/server.rs"]
 mod server;
 mod sharing;

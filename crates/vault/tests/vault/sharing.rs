@@ -169,6 +169,15 @@ impl Changelog for Stalled<'_> {
     fn claim(&self, worker: &WorkerId, limit: usize, lease: Duration, now: Nanos) -> Result<Vec<Claim>> {
         self.inner.claim(worker, limit, lease, now)
     }
+    fn claim_paths(
+        &self,
+        worker: &WorkerId,
+        paths: &[Vec<u8>],
+        lease: Duration,
+        now: Nanos,
+    ) -> Result<(Vec<Claim>, Vec<Vec<u8>>)> {
+        self.inner.claim_paths(worker, paths, lease, now)
+    }
     /// A stopped process renews nothing.
     fn renew(&self, _: &mut Claim, _: Duration, _: Nanos) -> Result<()> {
         Ok(())

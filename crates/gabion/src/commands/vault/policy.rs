@@ -9,6 +9,7 @@ use gabion::report::{PolicyReport, RuleDecisionReport, RuleReport, TreatmentRepo
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::policy::Treatment;
 use gabion_vault::private::read_text;
+use gabion_vault::tree::split;
 use gabion_vault::vault::{DEFAULT_CODE, parse_policy};
 use std::path::PathBuf;
 
@@ -73,14 +74,32 @@ fn explain(which: &Which, as_json: bool) -> anyhow::Result<Outcome> {
     let decision = vault.policy.decide(&path, &stat, now);
     let name = vault.policy.rule_name(decision.rule);
     let refusals = vault.policy.refusals(&path, &stat, now);
+    let because = vault.policy.reasons(decision.rule, &path, &stat, now);
+    let above = vault.policy.in_directory(split(&path).0, now);
+    let ignored: Vec<(Vec<u8>, &str)> = above.ignored().collect();
     if as_json {
-        print_json(&RuleDecisionReport::new(&path, name, &decision, &refusals));
+        let report = RuleDecisionReport::new(&path, name, &decision, &because, &refusals, &ignored);
+        print_json(&report);
         return Ok(Outcome::Fine);
     }
     for (rule, why) in &refusals {
         outln!("{rule}: does not apply, {why}");
     }
-    let what = decision.treatment.map_or("not protected".to_owned(), Treatment::to_string);
-    outln!("{name}: applies: {what}");
+    let because = if because.is_empty() { String::new() } else { format!(", {}", because.join(" and ")) };
+    let what = decision.treatment.as_deref().map_or("not protected".to_owned(), Treatment::to_string);
+    match &decision.user {
+        None => outln!("{name}: applies{because}: {what}"),
+        Some(user) => {
+            let file = DisplayPath::bytes(&user.file);
+            outln!("{name}: applies{because}, and then the rule of the file's owner");
+            for why in &user.refused {
+                outln!("{file}, {}: refused: {why}", user.rule);
+            }
+            outln!("{file}, {}: applies: {what}", user.rule);
+        }
+    }
+    for (file, why) in &ignored {
+        outln!("{}: ignored: {why}", DisplayPath::bytes(file));
+    }
     Ok(Outcome::Fine)
 }

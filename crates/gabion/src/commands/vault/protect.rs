@@ -1,5 +1,7 @@
 //! `gabion protect`.
 
+mod selected;
+
 use super::diff::print_counts;
 use super::events::changed_in_growth;
 use super::protection_args::{ProtectionArgs, directory};
@@ -16,9 +18,10 @@ use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::Recent;
 use gabion_vault::promises::{Loss, Mode, promise};
 use gabion_vault::protect::{Report, protect, scan, would_hold};
+use gabion_vault::scan::Seen;
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Stopwatch};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,9 +29,12 @@ Examples:
   gabion protect /srv/photos --code 10+4
   gabion protect /srv/data --policy policy.toml --repository /mnt/other-disk/data.gabion
   gabion protect /srv/photos --dry-run
+  gabion protect /srv/photos/2026 /srv/photos/index.db
+  find /srv/photos -name '*.db' -print0 | gabion protect --files-from - --from0
 
 The first run protects all files, later runs those that changed; redundancy follows files that were \
-moved. Redundancy is stored in DIR/.gabion, or in a repository elsewhere, to which a pointer file DIR/.gabion then leads. \
+moved. Files and directories within a protected tree are protected by themselves, at once, and nothing else is read or \
+changed. Redundancy is stored in DIR/.gabion, or in a repository elsewhere, to which a pointer file DIR/.gabion then leads. \
 Code and policy are stored in the repository. \
 When very many files disappeared or changed at once, their redundancy is kept until `gabion approve`.
 Exit codes: 0 all is protected, 1 changes are held or pending, or files are damaged, degraded or lost, 2 some files could not be protected.";
@@ -52,8 +58,15 @@ fn help() -> String {
 #[derive(clap::Args)]
 #[command(after_help = help())]
 pub(crate) struct Args {
-    /// The directory or pool to protect
-    dir: PathBuf,
+    /// The directory or pool to protect, or files and directories within one that is protected
+    #[arg(value_name = "PATH", required_unless_present = "files_from")]
+    paths: Vec<PathBuf>,
+    /// Also protect the files that LIST names, one per line; - is standard input
+    #[arg(long, value_name = "LIST")]
+    files_from: Option<PathBuf>,
+    /// Names in LIST end with a zero byte, as `find -print0` writes them
+    #[arg(long, requires = "files_from")]
+    from0: bool,
     #[command(flatten)]
     protection: ProtectionArgs,
     #[command(flatten)]
@@ -74,17 +87,23 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        let location = match self.elsewhere.pool(&self.dir)? {
-            Some((pool, inside)) => {
-                anyhow::ensure!(
-                    inside.is_empty(),
-                    "a pool is protected as a whole; use rules in a policy for parts of it"
-                );
-                Location::of_pool(&pool)?
-            }
+        let mut paths = self.paths.clone();
+        if let Some(list) = &self.files_from {
+            paths.extend(selected::read_list(list, self.from0)?);
+        }
+        match &paths[..] {
+            [dir] if self.files_from.is_none() && !self.is_part(dir)? => self.run_whole(dir),
+            paths => self.run_selected(paths),
+        }
+    }
+
+    /// Protects a directory or a pool.
+    fn run_whole(&self, dir: &Path) -> anyhow::Result<Outcome> {
+        let location = match self.elsewhere.pool(dir)? {
+            Some((pool, _)) => Location::of_pool(&pool)?,
             None => {
-                directory(&self.dir)?;
-                Location::to_protect(&self.dir, self.elsewhere.repository.as_deref())?
+                directory(dir)?;
+                Location::to_protect(dir, self.elsewhere.repository.as_deref())?
             }
         };
         let compute = self.device.open()?;
@@ -95,7 +114,7 @@ impl Args {
             matches!(opened, Err(gabion_vault::vault::VaultError::Unprotected { .. }))
         };
         if self.dry_run && unprotected() {
-            return self.dry_first(&location, policy.as_deref());
+            return self.dry_first(dir, &location, policy.as_deref());
         }
         let mut vault = match self.dry_run {
             true => Vault::open_to_examine(&location, Clock::System)?.0,
@@ -103,9 +122,10 @@ impl Args {
         };
         if self.dry_run {
             if let Some(text) = &policy {
-                vault.policy = options.check_policy(text, &vault.default_code)?;
+                let policy = options.check_policy(text, &vault.default_code)?;
+                vault.use_policy(policy);
             }
-            return self.dry(&vault);
+            return self.dry(dir, &vault);
         }
         let plain = !self.protection.is_set() && self.effort.is_usual() && self.device.is_usual();
         let turn = served::turn(&vault, "protect", self.wait, &self.output, |source| {
@@ -133,18 +153,19 @@ impl Args {
     }
 
     /// A dry run on an unprotected directory, with a temporary vault.
-    fn dry_first(&self, location: &Location, policy: Option<&str>) -> anyhow::Result<Outcome> {
+    fn dry_first(&self, dir: &Path, location: &Location, policy: Option<&str>) -> anyhow::Result<Outcome> {
         let place = tempfile::tempdir()?;
         let temporary = Location { repository: place.path().to_owned(), ..location.clone() };
         let mut vault = Vault::create(&temporary, None, Clock::System)?;
         if let Some(text) = policy {
-            vault.policy = self.protection.to_options().check_policy(text, &vault.default_code)?;
+            let policy = self.protection.to_options().check_policy(text, &vault.default_code)?;
+            vault.use_policy(policy);
         }
         location.refuse_nested(&vault.policy, vault.clock.now())?;
-        self.dry(&vault)
+        self.dry(dir, &vault)
     }
 
-    fn dry(&self, vault: &Vault) -> anyhow::Result<Outcome> {
+    fn dry(&self, dir: &Path, vault: &Vault) -> anyhow::Result<Outcome> {
         let seen = self.output.run(&self.effort, |context| scan(vault, context))??;
         let held = would_hold(vault, &seen)?;
         if self.output.json {
@@ -152,7 +173,7 @@ impl Args {
             let report = ProtectPlanReport::new(seen.files, seen.bytes, &seen.changes, held);
             print_json(&report);
         } else {
-            self.output.print_line(format!("would protect {}:", DisplayPath::path(&self.dir)));
+            self.output.print_line(format!("would protect {}:", DisplayPath::path(dir)));
             print_counts(&self.output, &seen.changes);
             if let Some(held) = held {
                 self.output.print_line(format!("would hold removed and changed files: {}", reason(&held)));
@@ -243,6 +264,7 @@ impl Args {
             outln!("HELD: {}.", reason(held));
             outln!("Their redundancy is kept. If the change is intended: gabion approve {}", held.digest);
         }
+        print_user_policies(seen);
         for why in unhealed {
             outln!("WARNING: mirrors of the namespace: {why}");
         }
@@ -268,6 +290,16 @@ impl Args {
 /// Advice for changed write-once files.
 pub(super) const WRITE_ONCE_ADVICE: &str = "`gabion approve PATH` accepts the change of a write-once file, \
     `gabion repair PATH --revert-changes` restores the protected content";
+
+/// Warnings about users' policies.
+pub(super) fn print_user_policies(seen: &Seen) {
+    for (file, why) in seen.user_policies.iter().take(FIRST) {
+        outln!("WARNING: user's policy {}: {why}", DisplayPath::bytes(file));
+    }
+    if seen.user_policies.len() > FIRST {
+        outln!("WARNING: and {} more; --json lists them", count((seen.user_policies.len() - FIRST) as u64));
+    }
+}
 
 pub(super) fn reason(held: &gabion_vault::guard::Held) -> String {
     let Recent { removed, changed } = held.before;

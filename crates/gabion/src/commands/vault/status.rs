@@ -188,6 +188,16 @@ impl Args {
                 );
             }
         }
+        if status.user_policies > 0 {
+            outln!(
+                "WARNING: {} about users' policies at the last scan: `gabion protect --dry-run` names them",
+                if status.user_policies == 1 {
+                    "1 warning".to_owned()
+                } else {
+                    format!("{} warnings", status.user_policies)
+                }
+            );
+        }
         if let Some(why) = &status.filesystem_wide {
             outln!("NOTE: {}", filesystem_wide_watch(why));
         }
