@@ -8,10 +8,12 @@ mod accepted;
 mod changes;
 mod copy;
 mod directories;
+mod error;
 mod fact;
 mod held;
 mod making;
 mod moving;
+mod notes;
 mod problems;
 mod queries;
 mod recent;
@@ -19,6 +21,8 @@ mod recent;
 pub use changes::{Change, Class, Counts};
 pub(crate) use copy::Keeping;
 pub use copy::LONG_JOURNAL;
+pub use error::CatalogueError;
+use error::Reason;
 pub(crate) use making::is_damaged;
 pub use moving::PossibleNames;
 pub use problems::{Piece, Problem};
@@ -30,7 +34,7 @@ use crate::tree::{Generation, Stat, join, split};
 use crate::world::Nanos;
 use copy::Copy;
 use fact::Fact;
-use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::path::Path;
 
 /// State of a protected file when it was last examined. Files that changed since are pending in the changelog.
@@ -93,56 +97,6 @@ pub struct Entry {
     pub scrubbed_at: Option<Nanos>,
     /// State.
     pub state: State,
-}
-
-/// Error of the catalogue itself; `gabion catalogue rebuild` creates it again.
-#[derive(Debug, thiserror::Error)]
-#[error("the catalogue {path}: {reason}{}", self.advice())]
-pub struct CatalogueError {
-    path: String,
-    /// Not named `source`, because the message contains it already.
-    reason: Reason,
-}
-
-#[derive(Debug, thiserror::Error)]
-enum Reason {
-    #[error("{0}")]
-    Database(rusqlite::Error),
-    /// The file has no header that SQLite can read.
-    #[error("{0}")]
-    Header(rusqlite::Error),
-    #[error("{0}")]
-    Journal(crate::changelog::Error),
-    #[error("the journal of the changelog's server has a record that this program does not understand")]
-    Record,
-    #[error("the server of the changelog lost the journal, which has to be made again from headers")]
-    NotMade,
-}
-
-impl CatalogueError {
-    /// True if the file is not a database or is damaged.
-    pub fn is_damage(&self) -> bool {
-        match &self.reason {
-            Reason::Header(_) => true,
-            Reason::Database(reason) => {
-                let code = reason.sqlite_error_code();
-                matches!(code, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
-            }
-            Reason::Journal(_) | Reason::Record | Reason::NotMade => false,
-        }
-    }
-
-    /// The changelog's error if that is what failed.
-    pub(crate) fn into_journal_error(self) -> std::result::Result<crate::changelog::Error, CatalogueError> {
-        match self.reason {
-            Reason::Journal(error) => Ok(error),
-            reason => Err(CatalogueError { reason, ..self }),
-        }
-    }
-
-    fn advice(&self) -> &'static str {
-        if self.is_damage() { "; `gabion catalogue rebuild` rebuilds it" } else { "" }
-    }
 }
 
 /// The catalogue of one vault.
@@ -291,8 +245,8 @@ impl Catalogue {
         }
     }
 
-    /// Runs `work` in one read transaction, with what other hosts did before. Others may write; `work` may write only to
-    /// the change-set.
+    /// Runs `work` in one read transaction, with what other hosts did before. Others may write; `work` may write only
+    /// to the change-set.
     ///
     /// # Errors
     /// [`CatalogueError`], or the error of `work`; the change-set is rolled back.
@@ -637,42 +591,6 @@ impl Catalogue {
             count.query_row([path], |row| row.get(0))
         };
         self.wrap(count())
-    }
-
-    /// Value of a note.
-    ///
-    /// # Errors
-    /// [`CatalogueError`].
-    pub fn note(&self, key: &str) -> Result<Option<String>> {
-        let note =
-            self.connection.query_row("SELECT value FROM notes WHERE key = ?", [key], |row| row.get(0));
-        self.wrap(note.optional())
-    }
-
-    /// Stores a note; none removes it.
-    ///
-    /// # Errors
-    /// [`CatalogueError`].
-    pub fn set_note(&self, key: &str, value: Option<&str>) -> Result<()> {
-        self.write(&Fact::Note { key: key.to_owned(), value: value.map(str::to_owned) })
-    }
-
-    /// Stores a note about this host alone; none removes it.
-    ///
-    /// # Errors
-    /// [`CatalogueError`].
-    pub fn set_note_here(&self, key: &str, value: Option<&str>) -> Result<()> {
-        self.set_note_row(key, value)
-    }
-
-    fn set_note_row(&self, key: &str, value: Option<&str>) -> Result<()> {
-        let set = match value {
-            Some(value) => {
-                self.connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", params![key, value])
-            }
-            None => self.connection.execute("DELETE FROM notes WHERE key = ?", [key]),
-        };
-        self.wrap(set).map(|_| ())
     }
 }
 

@@ -3,7 +3,7 @@
 pub(crate) mod renamed;
 pub mod selected;
 
-use crate::catalogue::{CatalogueError, Change as ScannedChange, Class, State};
+use crate::catalogue::{CatalogueError, Change as ScannedChange, Class, LONG_JOURNAL, State};
 use crate::changelog::{self, Change, When};
 use crate::coder::Coders;
 use crate::displaced::{self, Awaited};

@@ -3,10 +3,11 @@
 //! The repository is a directory: `vault.toml` holds the settings, `policy.toml` the policy (in a pool, all targets
 //! have copies of both), `redundancy/` the redundancy files under the names of the files that they protect, `staging/`
 //! incomplete files, `catalogue.sqlite` the catalogue, `changelog/` pending changes, and `lock` names the process that
-//! holds the vault. Where hosts share the vault, the changelog is on a server, and each host has a copy of the catalogue
-//! on a disk of its own.
+//! holds the vault. Where hosts share the vault, the changelog is on a server, and each host has a copy of the
+//! catalogue on a disk of its own.
 
 mod copies;
+mod error;
 mod lock;
 mod pointer;
 mod renew;
@@ -14,18 +15,18 @@ mod scratch;
 mod settings;
 mod shared;
 
+pub use error::VaultError;
+use error::at;
 pub use lock::{Lock, LockError};
 pub use renew::{Renewal, Renewed, survey};
 pub use settings::{Kind, Location, Settings};
 
 use crate::catalogue::{Catalogue, CatalogueError, Keeping};
-use crate::catalogue_rebuild::RebuildError;
 use crate::changelog::remember_password;
 use crate::changelog::server::without_password;
 use crate::changelog::{self, Absent, Changelog, Embedded, Server};
 use crate::coder::Coders;
-use crate::display_path::DisplayPath;
-use crate::policy::{Policy, PolicyError};
+use crate::policy::Policy;
 use crate::private;
 use crate::redundancy::{REDUNDANCY, STAGING, redo};
 use crate::replaced;
@@ -47,111 +48,6 @@ pub const DEFAULT_CODE: &str = "8+2";
 
 /// Repository directory within a protected tree.
 pub const OWN: &str = ".gabion";
-
-/// Error of opening or creating a vault.
-#[derive(Debug, thiserror::Error)]
-pub enum VaultError {
-    /// Neither the path nor a parent directory is protected.
-    #[error("{} is not protected: there is no {OWN} directory in it or above it (`gabion protect DIR` creates one; \
-             --repository names one in another place)", path.display())]
-    Unprotected {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The operating system returned an error.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// Path of the file.
-        path: PathBuf,
-        /// Error of the operating system.
-        source: io::Error,
-    },
-    /// The settings are invalid.
-    #[error("{}: {why}", path.display())]
-    Settings {
-        /// Path of the file.
-        path: PathBuf,
-        /// Reason.
-        why: String,
-    },
-    /// A part of the repository is damaged and can be created again.
-    #[error("{}: {}; `gabion catalogue rebuild` rebuilds it", path.display(), why.trim_end())]
-    Damaged {
-        /// Path of the file.
-        path: PathBuf,
-        /// Reason.
-        why: String,
-    },
-    /// Another process holds the vault.
-    #[error(transparent)]
-    Lock(#[from] LockError),
-    /// A watch, a mount or a daemon has the catalogue open.
-    #[error(
-        "the catalogue is in use by {holder}: stop that first, since it would continue with the old catalogue"
-    )]
-    CatalogueInUse {
-        /// Process, host and time.
-        holder: String,
-    },
-    /// No directory for copies of catalogues is known.
-    #[error("a catalogue that hosts share needs a directory for its copy on this host: set {variable}")]
-    NoCache {
-        /// Variable that names it.
-        variable: &'static str,
-    },
-    /// The policy is invalid.
-    #[error("{}: {source}", path.display())]
-    Policy {
-        /// Path of the file.
-        path: PathBuf,
-        /// Reason.
-        source: Box<PolicyError>,
-    },
-    /// The catalogue failed.
-    #[error(transparent)]
-    Catalogue(#[from] CatalogueError),
-    /// The changelog failed.
-    #[error("the changelog: {}{}", .0, advice(.0))]
-    Changelog(#[from] changelog::Error),
-    /// The pool failed.
-    #[error(transparent)]
-    Pool(#[from] pool::PoolError),
-    /// The engine failed.
-    #[error(transparent)]
-    Engine(#[from] gabion_engine::Error),
-    /// The repository belongs to another tree.
-    #[error(
-        "the repository {} protects {}, not {}; if that is where the tree is now, put it into {}",
-        DisplayPath::path(repository), DisplayPath::path(theirs), DisplayPath::path(ours), DisplayPath::path(&repository.join(settings::FILE))
-    )]
-    OtherTree {
-        /// The repository.
-        repository: PathBuf,
-        /// Tree of the repository.
-        theirs: PathBuf,
-        /// Tree that was given.
-        ours: PathBuf,
-    },
-    /// The tree of the repository does not exist.
-    #[error(
-        "{}, which the repository {} protects, is not there; if it was moved, put where it is now into {}",
-        DisplayPath::path(root), DisplayPath::path(repository), DisplayPath::path(&repository.join(settings::FILE))
-    )]
-    NoTree {
-        /// The repository.
-        repository: PathBuf,
-        /// Former path of the tree.
-        root: PathBuf,
-    },
-}
-
-fn advice(error: &changelog::Error) -> &'static str {
-    if error.is_damage() { "; `gabion catalogue rebuild` rebuilds it" } else { "" }
-}
-
-fn at(path: &Path) -> impl Fn(io::Error) -> VaultError + '_ {
-    |source| VaultError::Io { path: path.to_owned(), source }
-}
 
 /// Purpose of opening a vault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,15 +100,6 @@ pub struct Vault {
     databases: Tree,
     /// Temporary directory of these copies; declared last, so that it is removed after they are closed.
     _scratch: Option<Scratch>,
-}
-
-impl From<RebuildError> for VaultError {
-    fn from(error: RebuildError) -> VaultError {
-        match error {
-            RebuildError::Catalogue(error) => VaultError::Catalogue(error),
-            RebuildError::Io { path, source } => VaultError::Io { path, source },
-        }
-    }
 }
 
 impl Vault {

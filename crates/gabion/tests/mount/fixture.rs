@@ -51,6 +51,7 @@ impl Fixture {
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gabion"));
         command.current_dir(self.dir.path()).args(args).stdin(Stdio::null()).env_remove("GABION_REPOSITORY");
+        command.env("GABION_CACHE", self.dir.path().join("cache"));
         command
     }
 

@@ -48,6 +48,7 @@ impl Fixture {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gabion"));
         command.current_dir(self.dir.path()).args(args).stdin(Stdio::null());
         command.env_remove("GABION_REPOSITORY").env_remove(TRUST);
+        command.env("GABION_CACHE", self.dir.path().join("cache"));
         command
     }
 
@@ -57,6 +58,7 @@ impl Fixture {
         let mut command = gabion_testkit::kill::killed_at(point, env!("CARGO_BIN_EXE_gabion"));
         command.current_dir(self.dir.path()).args(args).stdin(Stdio::null());
         command.env_remove("GABION_REPOSITORY").env_remove(TRUST);
+        command.env("GABION_CACHE", self.dir.path().join("cache"));
         let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
         gabion_testkit::kill::was_killed(status)
     }

@@ -12,10 +12,11 @@ use super::{Catalogue, CatalogueError, Reason, Result, making};
 use crate::changelog::journal::{Mark, Reading, Record};
 use crate::changelog::{self, Changelog, Journal};
 use crate::tree::{Generation, join, split};
+use crate::world::Stopwatch;
 use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Facts of a host that cannot reach the server; appended when it can. Created with `IF NOT EXISTS`, so that existing
 /// catalogues get it as well.
@@ -53,7 +54,7 @@ pub(super) struct Copy {
     collected: RefCell<Vec<u8>>,
     /// The last record that this process appended.
     own: Cell<Option<Mark>>,
-    followed: Cell<Option<Instant>>,
+    followed: RefCell<Option<Stopwatch>>,
 }
 
 impl std::fmt::Debug for Copy {
@@ -88,7 +89,7 @@ impl Catalogue {
         changelog: Arc<dyn Changelog>,
         keeping: Keeping,
     ) -> Result<Catalogue> {
-        let (collected, own, followed) = (RefCell::default(), Cell::default(), Cell::default());
+        let (collected, own, followed) = (RefCell::default(), Cell::default(), RefCell::default());
         let copy = Copy { changelog, keeping, collected, own, followed };
         Ok(Catalogue { copy: Some(copy), ..Catalogue::open(path)? })
     }
@@ -208,7 +209,7 @@ impl Catalogue {
         if copy.keeping == Keeping::Shared {
             self.send_unsent(copy)?;
         }
-        copy.followed.set(Some(Instant::now()));
+        *copy.followed.borrow_mut() = Some(Stopwatch::start());
         Ok(())
     }
 
@@ -217,8 +218,9 @@ impl Catalogue {
     /// # Errors
     /// As [`follow`](Catalogue::follow).
     pub fn follow_if_old(&self) -> Result<()> {
-        let followed = self.copy.as_ref().and_then(|copy| copy.followed.get());
-        if followed.is_some_and(|when| when.elapsed() < FRESH) { Ok(()) } else { self.follow() }
+        let is_fresh =
+            |copy: &Copy| copy.followed.borrow().as_ref().is_some_and(|when| when.elapsed() < FRESH);
+        if self.copy.as_ref().is_some_and(is_fresh) { Ok(()) } else { self.follow() }
     }
 
     fn apply_all(&self, records: &[Record]) -> Result<()> {

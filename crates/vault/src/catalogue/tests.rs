@@ -1,6 +1,6 @@
 //! Stored entries are found again: in order, by prefix, for any names.
 
-use super::{Catalogue, CatalogueError, Entry, PAGE, Piece, Problem, State};
+use super::{Catalogue, CatalogueError, Entry, PAGE, Piece, Problem, Reason, State};
 use crate::format::FileId;
 use crate::tree::Generation;
 
@@ -205,7 +205,7 @@ fn what_fails_together_has_not_happened() {
 }
 
 fn refusal(catalogue: &Catalogue) -> CatalogueError {
-    CatalogueError { path: catalogue.path.clone(), bad_header: false, reason: rusqlite::Error::InvalidQuery }
+    CatalogueError { path: catalogue.path.clone(), reason: Reason::Database(rusqlite::Error::InvalidQuery) }
 }
 
 /// Regression: of two processes that stored results concurrently one was refused, because it read before the other

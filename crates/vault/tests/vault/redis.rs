@@ -453,6 +453,9 @@ fn copies_of_many_writers_end_the_same() {
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
+    for round in 0..200 {
+        hosts[1].catalogue.put(b"d/1", &Entry { redundancy: round, ..entry.clone() }).unwrap();
+    }
     let first = known(&hosts[0]);
     assert!(hosts.iter().all(|vault| known(vault) == first));
     assert!(known(&fixture.open_on("late").unwrap()) == first);

@@ -66,6 +66,7 @@ impl Fixture {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gabion"));
         command.current_dir(self.dir.path()).args(args).stdin(Stdio::null());
         command.env_remove("GABION_REPOSITORY").env("GABION_POOLS", self.path("pools"));
+        command.env("GABION_CACHE", self.path("cache"));
         command.env("GABION_SOCKET", self.path("sock")).env_remove("NOTIFY_SOCKET");
         command
     }
