@@ -62,11 +62,19 @@ local function begin_at(keys, args)
   return 'done'
 end
 
+local function forget_all(keys)
+  for i, key in ipairs(keys) do
+    if i ~= 9 then redis.call('DEL', key) end
+  end
+  return 'done'
+end
+
 local function size(keys)
   return redis.call('HGET', keys[1], 'journal_bytes') or '0'
 end
 
 redis.register_function('gabion_changelog_2_append', append)
 redis.register_function('gabion_changelog_2_begin_at', begin_at)
+redis.register_function('gabion_changelog_2_forget_all', forget_all)
 redis.register_function{ function_name = 'gabion_changelog_2_read', callback = read, flags = { 'no-writes' } }
 redis.register_function{ function_name = 'gabion_changelog_2_size', callback = size, flags = { 'no-writes' } }

@@ -295,6 +295,15 @@ pub trait Changelog: Send + Sync {
         Ok(None)
     }
 
+    /// Removes all that is pending, all claims and the journal, when a changelog on a server is given up or taken into
+    /// use again. Files of an embedded changelog are removed instead.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn forget_all(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// The journal of the deployment; none for an engine of one host.
     fn journal(&self) -> Option<&dyn Journal> {
         None

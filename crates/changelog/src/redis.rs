@@ -237,6 +237,10 @@ impl Changelog for Redis {
         }
     }
 
+    fn forget_all(&self) -> Result<()> {
+        self.link().call("forget_all", &[]).map(drop)
+    }
+
     fn journal(&self) -> Option<&dyn Journal> {
         Some(self)
     }

@@ -47,6 +47,8 @@ enum Command {
     Approve(vault::approve::Args),
     /// Rebuild the catalogue from the redundancy files
     Catalogue(vault::catalogue::Args),
+    /// Move the changelog to a server, for several hosts, or back
+    Changelog(vault::move_changelog::Args),
     /// Protect pending changes, in parallel with other workers
     Work(vault::work::Args),
     /// Mount a directory or pool, and protect what is written through the mount
@@ -90,6 +92,7 @@ impl Cli {
             Command::Whatif(args) => args.run(),
             Command::Approve(args) => args.run(),
             Command::Catalogue(args) => args.run(),
+            Command::Changelog(args) => args.run(),
             Command::Work(args) => args.run(),
             Command::Mount(args) => args.run(),
             Command::Daemon(args) => args.run(),

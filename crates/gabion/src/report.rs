@@ -14,8 +14,8 @@ mod vault;
 pub use events::{Event, LiveStatus, SourceEvent, WorkerReport};
 pub use selected::{ProtectSelectedPlan, ProtectSelectedReport};
 pub use vault::{
-    AcceptReport, ApproveReport, CatalogueReport, ChangeReport, ClassReport, DiffReport, FileAmount,
-    IgnoredPolicy, PolicyReport, ProtectPlanReport, ProtectReport, RefusalReport, RepairReport,
+    AcceptReport, ApproveReport, CatalogueReport, ChangeReport, ChangelogReport, ClassReport, DiffReport,
+    FileAmount, IgnoredPolicy, PolicyReport, ProtectPlanReport, ProtectReport, RefusalReport, RepairReport,
     RuleDecisionReport, RuleReport, ScrubReport, SetAside, TreatmentReport, WhatIfReport, WorkReport,
     changes,
 };

@@ -9,6 +9,7 @@
 mod copies;
 mod error;
 mod lock;
+mod moving;
 mod pointer;
 mod renew;
 mod scratch;
@@ -18,6 +19,7 @@ mod shared;
 pub use error::VaultError;
 use error::at;
 pub use lock::{Lock, LockError};
+pub use moving::Moved;
 pub use renew::{Renewal, Renewed, survey};
 pub use settings::{Kind, Location, Settings};
 
@@ -130,8 +132,7 @@ impl Vault {
         let was = without_password(&vault.settings.changelog);
         if let Some(wanted) = changelog.map(without_password).filter(|wanted| *wanted != was) {
             let path = repository.join(settings::FILE);
-            let why =
-                format!("its changelog is {was}, not {wanted}: finish what is pending and edit this file");
+            let why = format!("its changelog is {was}, not {wanted}: `gabion changelog move` changes that");
             return Err(VaultError::Settings { path, why });
         }
         Ok(vault)

@@ -4,6 +4,7 @@ pub(super) mod approve;
 pub(super) mod catalogue;
 pub(super) mod diff;
 pub(super) mod events;
+pub(super) mod move_changelog;
 pub(super) mod policy;
 pub(super) mod protect;
 pub(super) mod protection_args;

@@ -11,7 +11,7 @@ use gabion_vault::repair::{Plan, Repaired};
 use gabion_vault::retry::Failure;
 use gabion_vault::scan::Seen;
 use gabion_vault::scrub;
-use gabion_vault::vault::{Renewed, Vault};
+use gabion_vault::vault::{Moved, Renewed, Vault};
 use gabion_vault::whatif::WhatIf;
 use gabion_vault::worker::Done;
 use gabion_vault::world::SECOND;
@@ -371,6 +371,22 @@ impl CatalogueReport {
             unusable: unusable.map(|(path, why)| FileFailure::of_system(path, why)).collect(),
             renewed: renewed.iter().map(word).collect(),
         }
+    }
+}
+
+/// `gabion changelog move`.
+#[derive(Debug, Serialize)]
+#[serde(tag = "command", rename = "changelog move")]
+pub struct ChangelogReport {
+    from: String,
+    to: String,
+    pending: Option<u64>,
+}
+
+impl ChangelogReport {
+    /// Of a changelog that was moved.
+    pub fn new(moved: &Moved) -> ChangelogReport {
+        ChangelogReport { from: moved.from.clone(), to: moved.to.clone(), pending: moved.pending }
     }
 }
 

@@ -4,6 +4,7 @@
 
 use super::fixture::Fixture;
 use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -153,4 +154,50 @@ fn servers_can_ask_clients_for_certificates() {
     let (code, said) = fixture.run_with(&[ca, certificate, key], &["protect", "tree"]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("chmod 600"), "{said}");
+}
+
+/// From one host to several and back: nothing that is known or pending is lost on the way.
+#[test]
+fn a_changelog_is_moved_to_a_server_and_back() {
+    let fixture = Fixture::with_certificates();
+    let server = Server::start(fixture.dir(), &["--tls-auth-clients", "no"]);
+    let address = format!("rediss://localhost:{}", server.port);
+    let run = |code: i32, args: &[&str]| {
+        let (status, text) = fixture.run_with(&[("GABION_REDIS_CA_FILE", "ours.crt")], args);
+        assert_eq!(status, Some(code), "gabion {}: {text}", args.join(" "));
+        text
+    };
+    let own = fixture.path(".gabion");
+    run(0, &["protect", "tree"]);
+    let damaged = std::fs::File::options().read(true).write(true).open(fixture.path("sub/b")).unwrap();
+    let modified = damaged.metadata().unwrap().modified().unwrap();
+    let content = std::fs::read(fixture.path("sub/b")).unwrap();
+    damaged.write_all_at(&[!content[1000]], 1000).unwrap();
+    damaged.set_modified(modified).unwrap();
+    run(1, &["scrub", "tree"]);
+    fixture.write("a", b"changed");
+    for (to, is_shared) in [(address.as_str(), true), ("embedded", false), (address.as_str(), true)] {
+        let text = run(0, &["changelog", "move", "tree", "--to", to]);
+        assert!(text.contains(&format!("the changelog is now {to}")), "{text}");
+        assert_eq!(own.join("changelog").exists(), !is_shared, "{to}");
+        assert_eq!(own.join("catalogue.sqlite").exists(), !is_shared, "{to}");
+        let again = run(2, &["changelog", "move", "tree", "--to", to]);
+        assert!(again.contains("already"), "{again}");
+        let status = run(1, &["status", "tree"]);
+        assert!(status.contains("damaged"), "damage is still known: {status}");
+    }
+    run(2, &["changelog", "move", "tree", "--to", "rediss://localhost:1"]);
+    assert!(fixture.run_with(&[("GABION_REDIS_CA_FILE", "ours.crt")], &["protect", "tree"]).0 != Some(2));
+    run(0, &["repair", "tree", "--yes"]);
+    assert!(std::fs::read(fixture.path("sub/b")).unwrap() == content);
+    run(0, &["scrub", "tree"]);
+    run(0, &["status", "tree"]);
+    run(0, &["changelog", "move", "tree", "--to", "embedded"]);
+    drop(server);
+    // No server is asked any more.
+    fixture.expect(0, &["status", "tree"]);
+    fixture.write("new", b"more");
+    fixture.expect(1, &["status", "tree"]);
+    fixture.expect(0, &["protect", "tree"]);
+    fixture.expect(0, &["status", "tree"]);
 }

@@ -339,10 +339,7 @@ impl Catalogue {
         for (_, directory) in self.directories(b"")? {
             let mut after = Vec::new();
             while let Some(Fact::Put { path, .. }) =
-                tell(&|| self.facts_of_files(&directory, &after), &mut first)?
-                    .into_iter()
-                    .rev()
-                    .find(|fact| matches!(fact, Fact::Put { .. }))
+                tell(&|| self.facts_of_files(&directory, &after), &mut first)?.last()
             {
                 after = split(&path).1.to_vec();
             }
@@ -352,7 +349,25 @@ impl Catalogue {
         first.map_or(Ok(()), |first| journal.begin_at(&first).map_err(failed))
     }
 
-    /// Some files of a directory, in order of their names, and their damage.
+    /// Tells another catalogue everything, in place of what it knew.
+    pub(crate) fn tell(&self, other: &Catalogue) -> Result<()> {
+        let write = |facts: &[Fact]| other.together(|| facts.iter().try_for_each(|fact| other.write(fact)));
+        let first = other.begin_making()?;
+        for (_, directory) in self.directories(b"")? {
+            let mut facts = self.facts_of_files(&directory, b"")?;
+            while let Some(Fact::Put { path, .. }) = facts.last() {
+                let after = split(path).1.to_vec();
+                write(&facts)?;
+                facts = self.facts_of_files(&directory, &after)?;
+            }
+        }
+        let mut facts = self.other_facts()?;
+        facts.retain(|fact| *fact != Fact::Made);
+        write(&facts)?;
+        other.made(first.as_ref())
+    }
+
+    /// Some files of a directory, in order of their names, each after its damage.
     fn facts_of_files(&self, directory: &[u8], after: &[u8]) -> Result<Vec<Fact>> {
         let Some(number) = self.directory(directory)? else { return Ok(Vec::new()) };
         let mut facts = Vec::new();
