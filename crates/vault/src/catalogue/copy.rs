@@ -341,7 +341,7 @@ impl Catalogue {
             while let Some(Fact::Put { path, .. }) =
                 tell(&|| self.facts_of_files(&directory, &after), &mut first)?.last()
             {
-                after = split(&path).1.to_vec();
+                after = split(path).1.to_vec();
             }
         }
         tell(&|| self.other_facts(), &mut first)?;
