@@ -115,12 +115,17 @@ impl Family {
 }
 
 /// A systematic erasure code: k data blocks, m redundancy blocks, any k of them suffice.
+///
+/// A code can be the first columns of a wider one ([`first_columns`](Code::first_columns)): the identity then names the
+/// wider one as well, `subspace:8+2/4:w8`, and is not accepted as text.
 #[derive(Clone)]
 pub struct Code {
     family: Family,
     field: Field,
     k: usize,
     m: usize,
+    /// Redundancy columns of the code that the matrix is taken from; m unless the code was narrowed.
+    room: usize,
     layout: Layout,
     /// Derived from the fields above; shared between clones.
     redundancy: Arc<Coefficients>,
@@ -153,7 +158,81 @@ impl Code {
         }
         let (redundancy, points) = family.generate(field, k, m, layout)?;
         let (redundancy, points) = (Arc::new(redundancy), points.map(Arc::new));
-        Ok(Code { family, field, k, m, layout, redundancy, points })
+        Ok(Code { family, field, k, m, room: m, layout, redundancy, points })
+    }
+
+    /// The code with the first `m` redundancy columns of this one. Its blocks are those of this code, so redundancy
+    /// columns can be added up to [`room`](Code::room) and removed without changing the others.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchColumn`] if this code has fewer.
+    pub fn first_columns(&self, m: usize) -> Result<Code, Error> {
+        if m > self.m {
+            return Err(Error::NoSuchColumn { column: self.k + m - 1, last: self.blocks() - 1 });
+        }
+        if m == self.m {
+            return Ok(self.clone());
+        }
+        let (rows, columns): (Vec<usize>, Vec<usize>) = ((0..m).collect(), (0..self.k).collect());
+        let points = self.points().map(|form| form.select(&rows, &columns));
+        let redundancy = match &points {
+            Some(form) => Coefficients::of_points(self.field, self.layout, form.clone())?,
+            None => Coefficients::Held(self.redundancy()?.select(&rows, &columns)?),
+        };
+        Ok(Code { m, redundancy: Arc::new(redundancy), points: points.map(Arc::new), ..self.clone() })
+    }
+
+    /// Number of redundancy columns of the code that this one has the [first columns](Code::first_columns) of; m for
+    /// all other codes.
+    pub fn room(&self) -> usize {
+        self.room
+    }
+
+    /// The code of which this one has the [first columns](Code::first_columns).
+    ///
+    /// # Errors
+    /// None that [`new`](Code::new) did not give before.
+    pub fn widest(&self) -> Result<Code, Error> {
+        if self.room == self.m {
+            return Ok(self.clone());
+        }
+        Code::new(self.family, self.field, self.k, self.room, self.layout)
+    }
+
+    /// True if all but the numbers of redundancy columns is equal, and the redundancy columns that both codes have
+    /// consist of the same bytes.
+    pub fn shares_columns(&self, other: &Code) -> bool {
+        let form = |code: &Code| (code.family, code.field, code.k, code.layout);
+        if form(self) != form(other) {
+            return false;
+        }
+        let common = self.m.min(other.m);
+        match (self.points(), other.points()) {
+            (Some(one), Some(other)) => {
+                one.rows[..common] == other.rows[..common] && one.columns == other.columns
+            }
+            _ => match (self.redundancy(), other.redundancy()) {
+                (Ok(one), Ok(other)) => (0..common).all(|row| one.row(row) == other.row(row)),
+                _ => false,
+            },
+        }
+    }
+
+    /// True if both have the same family, field, layout, k and m, and differ at most in the wider code that their
+    /// columns are taken from.
+    pub fn is_like(&self, other: &Code) -> bool {
+        let form = |code: &Code| (code.family, code.field, code.k, code.m, code.layout);
+        form(self) == form(other)
+    }
+
+    /// The identity of the code without the wider one, as users write it: `subspace:8+2:w8`.
+    pub fn in_words(&self) -> String {
+        Identity { code: self, m: self.m, room: None }.to_string()
+    }
+
+    /// The identity of the [widest](Code::widest) code: `subspace:8+4:w8`.
+    pub fn wide_identity(&self) -> String {
+        Identity { code: self, m: self.room, room: None }.to_string()
     }
 
     /// The generator family.
@@ -218,20 +297,38 @@ impl Code {
 /// Codes are equal if their identities are equal; the identity determines the matrix.
 impl PartialEq for Code {
     fn eq(&self, other: &Code) -> bool {
-        let identity = |code: &Code| (code.family, code.field, code.k, code.m, code.layout);
-        identity(self) == identity(other)
+        self.is_like(other) && self.room == other.room
     }
 }
 
 impl Eq for Code {}
 
-impl fmt::Display for Code {
+/// Text of a code with m redundancy columns, and with the number of columns of a wider one.
+struct Identity<'a> {
+    code: &'a Code,
+    m: usize,
+    room: Option<usize>,
+}
+
+impl fmt::Display for Identity<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}+{}:w{}", self.family.name(), self.k, self.m, self.field.w())?;
-        match self.layout {
+        let (Code { family, field, k, layout, .. }, m) = (self.code, self.m);
+        write!(f, "{}:{k}+{m}", family.name())?;
+        if let Some(room) = self.room {
+            write!(f, "/{room}")?;
+        }
+        write!(f, ":w{}", field.w())?;
+        match layout {
             Layout::Words => Ok(()),
             Layout::Packets { bytes } => write!(f, ":packets={bytes}"),
         }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let room = (self.room != self.m).then_some(self.room);
+        fmt::Display::fmt(&Identity { code: self, m: self.m, room }, f)
     }
 }
 
@@ -399,6 +496,84 @@ mod tests {
         let made: Code = "1000+300:w16".parse().unwrap();
         assert!(made.held_redundancy().is_none());
         assert_eq!(made.redundancy().unwrap(), &made.points().unwrap().matrix(Field::GF16).unwrap());
+    }
+
+    /// Shapes whose room is a power of two, others, and shapes whose data is on the smaller side.
+    #[test]
+    fn the_first_columns_of_a_code_are_its_columns() {
+        let engine = crate::Engine::new(1).unwrap();
+        for text in [
+            "8+4",
+            "1+4",
+            "2+4",
+            "3+4",
+            "12+8",
+            "252+4",
+            "5+4:w4",
+            "40+4:w16",
+            "raidz:8+3",
+            "cauchy-good:7+4",
+        ] {
+            let wide: Code = text.parse().unwrap();
+            let len = 64 * wide.granule();
+            let data: Vec<Vec<u8>> = (0..wide.k())
+                .map(|j| (0..len).map(|at| (at * 7 + j * 31 + at * at) as u8).collect())
+                .collect();
+            let data: Vec<&[u8]> = data.iter().map(|block| &block[..]).collect();
+            let encode = |code: &Code| {
+                let mut made = vec![vec![0; len]; code.m()];
+                let mut outputs: Vec<&mut [u8]> = made.iter_mut().map(|block| &mut block[..]).collect();
+                engine.compile(&code.encode_plan().unwrap()).unwrap().run(&data, &mut outputs).unwrap();
+                made
+            };
+            let all = encode(&wide);
+            for m in 1..=wide.m() {
+                let narrow = wide.first_columns(m).unwrap();
+                assert_eq!((narrow.m(), narrow.room(), narrow.blocks()), (m, wide.m(), wide.k() + m));
+                assert_eq!(narrow.widest().unwrap(), wide);
+                assert_eq!(narrow == wide, m == wide.m());
+                assert!(narrow.shares_columns(&wide) && wide.shares_columns(&narrow), "{narrow}");
+                let made = encode(&narrow);
+                assert_eq!(made, all[..m], "{narrow}");
+                // The last m data columns from the others.
+                let blocks: Vec<&[u8]> =
+                    data.iter().copied().chain(made.iter().map(|block| &block[..])).collect();
+                let lost: Vec<usize> = (wide.k().saturating_sub(m)..wide.k()).collect();
+                let there = |column: usize| (!lost.contains(&column)).then_some(blocks[column]);
+                let stripe: Vec<Option<&[u8]>> = (0..blocks.len()).map(there).collect();
+                let mut restored = vec![vec![0; len]; lost.len()];
+                let mut outputs: Vec<&mut [u8]> = restored.iter_mut().map(|block| &mut block[..]).collect();
+                engine.repairer(&narrow).repair(&stripe, &lost, &mut outputs).unwrap();
+                assert!(lost.iter().zip(&restored).all(|(&column, made)| made == data[column]), "{narrow}");
+            }
+            assert!(wide.first_columns(wide.m() + 1).is_err());
+        }
+    }
+
+    #[test]
+    fn codes_share_columns_as_their_families_do() {
+        let shares = |one: &str, other: &str| {
+            let (one, other): (Code, Code) = (one.parse().unwrap(), other.parse().unwrap());
+            assert_eq!(one.shares_columns(&other), other.shares_columns(&one));
+            one.shares_columns(&other)
+        };
+        for family in ["rs-vandermonde", "cauchy-isal", "rs-isal", "raidz"] {
+            assert!(shares(&format!("{family}:8+2"), &format!("{family}:8+3")), "{family}");
+            assert!(shares(&format!("{family}:8+3"), &format!("{family}:8+1")), "{family}");
+        }
+        for family in ["cauchy", "cauchy-good"] {
+            assert!(!shares(&format!("{family}:8+2"), &format!("{family}:8+3")), "{family}");
+        }
+        assert!(shares("8+3", "8+4") && !shares("8+2", "8+3") && !shares("8+1", "8+2"));
+        assert!(!shares("8+3", "9+4") && !shares("8+3", "8+4:w16") && !shares("8+3", "raidz:8+3"));
+        let narrow = |m| "8+4".parse::<Code>().unwrap().first_columns(m).unwrap();
+        assert!(narrow(1).shares_columns(&narrow(3)) && narrow(2).is_like(&"8+2".parse().unwrap()));
+        assert!(!narrow(2).shares_columns(&"8+2".parse().unwrap()));
+        assert_eq!(
+            (narrow(2).to_string(), narrow(2).in_words()),
+            ("subspace:8+2/4:w8".into(), "subspace:8+2:w8".into())
+        );
+        assert!("8+2/4".parse::<Code>().is_err());
     }
 
     proptest! {

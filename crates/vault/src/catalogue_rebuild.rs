@@ -3,6 +3,7 @@
 use crate::catalogue::{Catalogue, CatalogueError, Entry, State};
 use crate::coder::Coders;
 use crate::examine::belonging;
+use crate::format::Header;
 use crate::redundancy::{Part, REDUNDANCY};
 use crate::run::{Progress, RunContext};
 use crate::storage::Storage;
@@ -192,7 +193,9 @@ fn entry_of(storage: &dyn Storage, coders: &Coders, path: &[u8], rebuilt: &mut R
     }
     let (mut parts, _) = belonging(parts, generation(storage, path));
     let header = parts.first().map(|part| part.header.clone())?;
-    parts.retain(|part| part.header.generation == header.generation);
+    // Of an update that was interrupted, some files are of the revision before.
+    let is_current = |was: &Header| (was.generation, was.revision) == (header.generation, header.revision);
+    parts.retain(|part| is_current(&part.header));
     let columns: usize = parts.iter().map(|part| part.header.columns).sum();
     Some(Entry {
         id: header.id,

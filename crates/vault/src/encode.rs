@@ -7,6 +7,7 @@
 //! is discarded.
 
 mod adopt;
+mod columns;
 mod damage_check;
 mod error;
 mod existing;
@@ -106,6 +107,8 @@ pub struct EncodeOptions<'a> {
     pub moved: bool,
     /// The inode is known under another name that it had before. It is then no copy of the file that had this name.
     pub known_elsewhere: bool,
+    /// What the catalogue knows of the file under this name.
+    pub known: Option<Known>,
     /// Entry of the file in the changelog, with the ranges that were written.
     pub recorded: Option<&'a Entry>,
     /// Flush of the file system before this call.
@@ -114,6 +117,15 @@ pub struct EncodeOptions<'a> {
     pub progress: &'a (dyn Fn(u64) + Sync),
     /// Polled during work; true stops the encoder.
     pub stopped: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// What the catalogue knows of a file. Redundancy columns are removed without reading the file only if this permits it.
+#[derive(Debug, Clone, Copy)]
+pub struct Known {
+    /// Version that is protected. Repair changes the ctime of a file, and not that in the headers.
+    pub generation: Generation,
+    /// The file is damaged or lost.
+    pub is_damaged: bool,
 }
 
 /// A flush of all dirty pages of a file system. After it, a store into a mapped page changes the mtime of its file
@@ -135,11 +147,15 @@ struct ParityFilePlan {
     records: Records,
     /// Existing redundancy file, if it has the same division into blocks up to the end of the file.
     old: Option<Part>,
+    /// Existing redundancy file that differs from that only in the number of columns in use.
+    other_columns: Option<Part>,
     draft: Option<Draft>,
 }
 
 /// Redundancy files to write, with the existing ones.
 struct RedundancyPlan {
+    /// For the code of the new redundancy.
+    coder: Arc<Coder>,
     parity_files: Vec<ParityFilePlan>,
     /// Existing redundancy of another code or division into blocks.
     former: Option<Part>,
@@ -158,6 +174,19 @@ impl RedundancyPlan {
             self.parity_files.iter().filter_map(|parity_file| parity_file.old.as_ref()).chain(&self.former);
         old.max_by_key(|old| old.header.revision).map(|old| old.header.generation)
     }
+
+    /// Takes redundancy with another number of columns as that of another code.
+    fn encode_again(&mut self) {
+        for old in self.parity_files.iter_mut().filter_map(|parity_file| parity_file.other_columns.take()) {
+            self.former = newer(self.former.take(), Some(old));
+        }
+    }
+}
+
+/// The redundancy file of the higher revision.
+fn newer(one: Option<Part>, other: Option<Part>) -> Option<Part> {
+    let revision = |part: &Option<Part>| part.as_ref().map(|part| part.header.revision);
+    if revision(&other) > revision(&one) { other } else { one }
 }
 
 /// Steps that were taken before this attempt.
@@ -258,6 +287,15 @@ impl Encoder<'_> {
         let layout = self.storage.layout(path, coder.code(), block)?;
         layout.check(coder.code(), stat.size)?;
         let mut plan = self.plan(path, coder, &layout, &*content, (&stat, read_at), options)?;
+        let coder = &Arc::clone(&plan.coder);
+        if !checks.examined
+            && let Some(changed) = self.change_columns(&mut plan, &*content, &stat, options, &|| {
+                self.check_unchanged(path, &stat, coder, block, &layout)
+            })?
+        {
+            return Ok(Outcome::Encoded(Box::new(changed)));
+        }
+        plan.encode_again();
         let tracker = WriteTracker::of(self.storage, path, &plan, &stat, options.recorded);
         self.storage.note_encoding_start(path, plan.newest().as_ref(), &stat.generation());
         if let Some(adopted) = adopt(&plan.parity_files, coder, &stat, options.moved) {
@@ -311,15 +349,7 @@ impl Encoder<'_> {
         if unmodified && totals.encoded > 0 && !checks.examined {
             return Ok(Outcome::Unexamined);
         }
-        let after = self.storage.find(path).map_err(EncodeError::read)?.ok_or(EncodeError::Gone)?;
-        if after.generation() != stat.generation() {
-            return Err(EncodeError::Changed);
-        }
-        // Columns of the file may have moved to the targets of the planned redundancy.
-        if self.storage.layout(path, coder.code(), block)? != layout {
-            return Err(EncodeError::Changed);
-        }
-        self.refuse_being_written(path)?;
+        self.check_unchanged(path, &stat, coder, block, &layout)?;
         let encoded = self.conclude(parity_files, totals, coder, stat, obsolete)?;
         let (unrecoverable, reconstructed) = (merge(damaged), merge(self.storage.take_repaired(path)));
         Ok(Outcome::Encoded(Box::new(Encoded {
@@ -328,6 +358,26 @@ impl Encoder<'_> {
             changed: merge(changed),
             ..encoded
         })))
+    }
+
+    /// Refuses a file that changed while it was read.
+    fn check_unchanged(
+        &self,
+        path: &[u8],
+        stat: &Stat,
+        coder: &Coder,
+        block: u64,
+        layout: &Layout,
+    ) -> Result<(), EncodeError> {
+        let after = self.storage.find(path).map_err(EncodeError::read)?.ok_or(EncodeError::Gone)?;
+        if after.generation() != stat.generation() {
+            return Err(EncodeError::Changed);
+        }
+        // Columns of the file may have moved to the targets of the planned redundancy.
+        if self.storage.layout(path, coder.code(), block)? != *layout {
+            return Err(EncodeError::Changed);
+        }
+        self.refuse_being_written(path)
     }
 
     /// While a file is written in place its version is not meaningful. It is encoded after the write has ended.
@@ -368,11 +418,11 @@ impl Encoder<'_> {
         (stat, read_at): (&Stat, Nanos),
         options: EncodeOptions<'_>,
     ) -> Result<RedundancyPlan, EncodeError> {
-        let code = coder.code();
-        let placements = self.storage.parity_placements(path, code, layout).map_err(EncodeError::read)?;
+        let placements =
+            self.storage.parity_placements(path, coder.code(), layout).map_err(EncodeError::read)?;
         let (mut found, mut obsolete) = (Vec::new(), Vec::new());
         let (mut same_version, mut unmodified) = (false, false);
-        let mut newest: Option<(u64, FileId)> = None;
+        let mut newest: Option<Header> = None;
         let holders = self.storage.redundancy_locations(path).map_err(EncodeError::read)?;
         // The name may refer to another file since this one was opened.
         if holders.iter().any(|holder| holder.owner.is_some_and(|id| id.inode() != stat.inode)) {
@@ -394,7 +444,10 @@ impl Encoder<'_> {
                 let in_doubt = is_in_doubt(header.generation.mtime, header.protected_at);
                 unmodified |=
                     is_same_content(header, &now) && !in_doubt && !(is_copy && options.known_elsewhere);
-                newest = newest.max(Some((header.revision, header.id)));
+                let order = |header: &Header| (header.revision, header.id);
+                if newest.as_ref().map(order) < Some(order(header)) {
+                    newest = Some(header.clone());
+                }
             }
             match part {
                 Some(part) if is_planned => found.push(part),
@@ -402,8 +455,10 @@ impl Encoder<'_> {
                 None => {}
             }
         }
+        let coder = self.coder_like(coder, newest.as_ref())?;
+        let code = coder.code();
         let (revision, id) = match newest {
-            Some((revision, id)) => (revision + 1, id),
+            Some(newest) => (newest.revision + 1, newest.id),
             // With the storage's own identity, two workers produce identical redundancy for one version.
             None => match self.storage.identity(path).map_err(EncodeError::read)? {
                 Some(id) => (1, id),
@@ -442,25 +497,35 @@ impl Encoder<'_> {
                 found.iter().position(|part| part.place.is(&placement.place)).map(|at| found.swap_remove(at));
             let fits = |old: &mut Part| {
                 let (was, now) = (&old.header, &header);
-                was.code == now.code
+                // Version 1 is replaced, whatever its redundancy columns are made of.
+                let same_code =
+                    was.code == now.code || was.version < now.version && was.code.is_like(&now.code);
+                same_code
                     && was.strong == now.strong
                     && was.geometry == now.geometry
                     && (was.first, was.columns) == (now.first, now.columns)
             };
-            let mut old = old.filter(|old| old.header.id == id);
-            let fitting = old.take_if(fits);
-            if old.as_ref().map(|old| old.header.revision) > former.as_ref().map(|it| it.header.revision) {
-                former = old;
-            }
-            let old = fitting;
-            let at_least = old.as_ref().map_or(0, Part::header_bytes);
+            let mut rest = old.filter(|old| old.header.id == id);
+            let old = rest.take_if(fits);
+            let other_columns = rest.take_if(|old| columns::differs_in_columns(&old.header, &header));
+            former = newer(former, rest);
+            let at_least = old.as_ref().or(other_columns.as_ref()).map_or(0, Part::header_bytes);
             let write = EncodeError::write(&placement.place);
             let header_bytes = header.encode(at_least).map_err(|error| write(io::Error::other(error)))?.len();
             let records = Records::new(&header, header_bytes);
             drop(write);
-            parity_files.push(ParityFilePlan { placement, header, header_bytes, records, old, draft: None });
+            let draft = None;
+            parity_files.push(ParityFilePlan {
+                placement,
+                header,
+                header_bytes,
+                records,
+                old,
+                other_columns,
+                draft,
+            });
         }
-        Ok(RedundancyPlan { parity_files, former, obsolete, same_version, unmodified })
+        Ok(RedundancyPlan { coder, parity_files, former, obsolete, same_version, unmodified })
     }
 
     /// Writes headers and, for updates in place, the changed frames.

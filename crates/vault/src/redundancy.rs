@@ -12,11 +12,10 @@ pub use draft::Draft;
 
 use crate::coder::Coders;
 use crate::display_path::DisplayPath;
-use crate::format::header::{END_BYTES, HEADER_UNIT, MAX_COLUMNS};
+use crate::format::header::{END_BYTES, HEADER_UNIT};
 use crate::format::{Frame, Header, HeaderError, Records};
 use crate::retry::{Retry, Retryable};
 use crate::tree::{Tree, absent_is_none, stat_of};
-use gabion_engine::Code;
 use gabion_platform::lock::Lockable;
 use std::fs::File;
 use std::io;
@@ -286,17 +285,7 @@ impl PartPath {
 type HeaderResult = Result<(Header, usize), HeaderError>;
 
 pub(crate) fn decode(bytes: &[u8], coders: &Coders) -> HeaderResult {
-    let code = |identity: &str| {
-        if let Some(coder) = coders.known(identity) {
-            return Ok(coder.code().clone());
-        }
-        // Checked before the code is prepared, which takes time and memory in proportion to k × m.
-        let blocks = identity.parse::<Code>().map(|code| code.blocks()).map_err(|error| error.to_string())?;
-        if blocks > MAX_COLUMNS {
-            return Err(format!("it has {blocks} columns, more than {MAX_COLUMNS}"));
-        }
-        coders.get(identity).map(|coder| coder.code().clone()).map_err(|error| error.to_string())
-    };
+    let code = |identity: &str, in_use| coders.named(identity, in_use);
     Header::decode(bytes, code).map(|header| (header, bytes.len()))
 }
 

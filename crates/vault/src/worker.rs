@@ -49,7 +49,7 @@ use crate::catalogue::{Catalogue, CatalogueError};
 use crate::changelog::{self, Changelog, Claim, Refusal, Summary, WorkerId};
 use crate::coder::Coders;
 use crate::displaced::PresentFile;
-use crate::encode::{EncodeError, Encoded};
+use crate::encode::{EncodeError, Encoded, Known};
 use crate::policy::{Policy, Treatment};
 use crate::redundancy::InconclusivePart;
 use crate::retry::{Failure, Retry, Retryable};
@@ -180,6 +180,8 @@ struct Job {
     treatment: Option<Treatment>,
     /// See [`EncodeOptions::known_elsewhere`].
     known_elsewhere: bool,
+    /// See [`EncodeOptions::known`].
+    known: Option<Known>,
     /// Other names under which the file is protected.
     names: Vec<Vec<u8>>,
     /// Inode and version of the file, in storage that keeps redundancy by name.

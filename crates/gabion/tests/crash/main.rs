@@ -7,6 +7,7 @@
 
 #[path = "../mount/can_mount.rs"]
 mod can_mount;
+mod columns;
 #[path = "../vault/corruption.rs"]
 mod corruption;
 mod fixture;

@@ -94,6 +94,11 @@ impl Tank {
 
     /// Everything is protected, and nothing is there beside it.
     pub(crate) fn converge(&self, told: &str) {
+        self.converge_with(told, 2);
+    }
+
+    /// The same with a number of redundancy columns.
+    pub(crate) fn converge_with(&self, told: &str, columns: usize) {
         self.expect(told, &["protect", "tank"]);
         self.expect(told, &["scrub", "tank"]);
         self.expect(told, &["status", "tank"]);
@@ -114,7 +119,7 @@ impl Tank {
         }
         ids.sort();
         ids.dedup();
-        assert_eq!(parity, ids.len() * 2, "{told}: redundancy files");
+        assert_eq!(parity, ids.len() * columns, "{told}: redundancy files");
     }
 }
 

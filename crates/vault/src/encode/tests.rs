@@ -1,7 +1,8 @@
 //! Tests of adoption, updates in place and removal of obsolete redundancy.
 
 use super::{EncodeError, EncodeOptions, Encoded, Encoder, SMALL_PART};
-use crate::coder::Coders;
+use crate::coder::{Coder, Coders};
+use crate::format::Version;
 use crate::redundancy::{REDUNDANCY, STAGING};
 use crate::storage::Storage;
 use crate::storage::plain::Plain;
@@ -10,6 +11,7 @@ use crate::tree::Tree;
 use crate::world::Clock;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 struct Fixture {
     directory: tempfile::TempDir,
@@ -22,6 +24,7 @@ const OPTIONS: EncodeOptions<'static> = EncodeOptions {
     threads: 2,
     moved: false,
     known_elsewhere: false,
+    known: None,
     recorded: None,
     flushed: None,
     progress: &|_| {},
@@ -48,14 +51,57 @@ impl Fixture {
     }
 
     fn encode(&self, path: &str, code: &str, options: EncodeOptions<'_>) -> Result<Encoded, EncodeError> {
+        self.encode_with(path, &self.coders.get(code).unwrap(), options)
+    }
+
+    fn encode_with(
+        &self,
+        path: &str,
+        coder: &Arc<Coder>,
+        options: EncodeOptions<'_>,
+    ) -> Result<Encoded, EncodeError> {
         let encoder = Encoder { storage: &*self.storage, coders: &self.coders, clock: &self.clock };
-        let mut encoded = encoder.encode(path.as_bytes(), &self.coders.get(code).unwrap(), 4096, options)?;
+        let mut encoded = encoder.encode(path.as_bytes(), coder, 4096, options)?;
         encoded.sync().and_then(|()| encoded.publish()).unwrap();
         Ok(encoded)
     }
 
     fn inode(&self, name: &str) -> u64 {
         std::fs::metadata(self.path("repository/redundancy").join(name)).unwrap().ino()
+    }
+}
+
+/// Redundancy of earlier programs names a code with as many columns as are in use. It stays until more columns are
+/// wanted than it has room for.
+#[test]
+fn redundancy_without_room_for_columns_stays_while_it_suffices() {
+    for size in [50_000, 8_000_000] {
+        let fixture = Fixture::new();
+        fixture.clock.set(crate::world::Clock::System.now() + 1_000_000_000_000_000);
+        std::fs::write(fixture.path("tree/file"), vec![3; size]).unwrap();
+        let exact = fixture.coders.of_code(&"4+2".parse().unwrap(), false, Version::NEWEST).unwrap();
+        fixture.encode_with("file", &exact, OPTIONS).unwrap();
+        let redundancy = || std::fs::read(fixture.path("repository/redundancy/file")).unwrap();
+        let named = || String::from_utf8_lossy(&redundancy()[160..175]).into_owned();
+        let written = redundancy();
+        assert_eq!(named(), "subspace:4+2:w8");
+        assert!(fixture.encode("file", "4+2", OPTIONS).unwrap().adopted);
+        assert!(redundancy() == written, "byte for byte");
+        // (code, named code, whether the data is read, whether all is encoded again)
+        for (code, name, read, again) in [
+            ("4+1", "subspace:4+2:w8", false, false),
+            ("4+2", "subspace:4+2:w8", true, false),
+            ("4+3", "subspace:4+4:w8", true, true),
+            ("4+2", "subspace:4+4:w8", false, false),
+            ("4+4", "subspace:4+4:w8", true, false),
+            ("4+1", "subspace:4+4:w8", false, false),
+        ] {
+            let encoded = fixture.encode("file", code, OPTIONS).unwrap();
+            let told = format!("{size} bytes, {code}");
+            assert_eq!((encoded.read_bytes > 0, encoded.encoded > 0), (read, again), "{told}");
+            assert_eq!((named(), encoded.code), (name.to_owned(), format!("subspace:{code}:w8")), "{told}");
+            assert!(fixture.encode("file", code, OPTIONS).unwrap().adopted, "{told}");
+        }
     }
 }
 

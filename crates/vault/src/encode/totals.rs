@@ -64,7 +64,8 @@ impl Totals {
 /// Bytes of data whose redundancy is written at once, small enough to be in the cache still.
 const PIECE_BYTES: u64 = 1 << 20;
 
-fn rows_of_piece(k: usize, block: u64) -> u64 {
+/// Rows of a piece.
+pub(super) fn rows_of_piece(k: usize, block: u64) -> u64 {
     (PIECE_BYTES / (k as u64 * block)).max(1)
 }
 

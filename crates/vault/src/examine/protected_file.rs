@@ -54,9 +54,12 @@ pub(crate) fn belonging(mut parts: Vec<Part>, now: Option<Generation>) -> (Vec<P
     let mut held = vec![false; header.code.m()];
     parts.into_iter().partition(|part| {
         let Header { version, id, code, strong, geometry, generation, .. } = &part.header;
+        // After an interrupted change of the number of columns, headers differ in it. What the newest one no longer
+        // counts is a leftover.
         let belongs = *id == header.id
             && *version == header.version
-            && *code == header.code
+            && (*code == header.code || code.shares_columns(&header.code))
+            && part.columns().end <= held.len()
             && *strong == header.strong
             && *geometry == header.geometry
             && generation.size == header.generation.size;

@@ -166,9 +166,10 @@ impl fmt::Debug for FileId {
     }
 }
 
-/// Name of a code with its optional hashes, for messages and the catalogue: `subspace:8+2:w8 blake3`.
+/// Name of a code with its optional hashes, for messages and the catalogue: `subspace:8+2:w8 blake3`. It does not tell
+/// which wider code the columns are taken from: that is no matter of users.
 pub fn coding(code: &Code, strong: bool) -> String {
-    format!("{code}{}", if strong { STRONG } else { "" })
+    format!("{}{}", code.in_words(), if strong { STRONG } else { "" })
 }
 
 /// Suffix of the name of a coding with BLAKE3.
@@ -211,7 +212,7 @@ pub struct Header {
     pub generation: Generation,
     /// Time of the encoding.
     pub protected_at: Nanos,
-    /// Code.
+    /// Code. Its m is the number of columns in use; it may be the first columns of a wider one, which the bytes name.
     pub code: Arc<Code>,
     /// Frames have BLAKE3 of every block in addition to signatures.
     pub strong: bool,
@@ -319,7 +320,7 @@ impl Header {
     /// # Errors
     /// [`HeaderError::Length`] if attributes or targets do not fit.
     pub fn encode(&self, at_least: usize) -> Result<Vec<u8>, HeaderError> {
-        let identity = self.code.to_string();
+        let identity = self.code.wide_identity();
         let attributes = &self.metadata.attributes;
         let variable = identity.len()
             + self.targets.iter().map(|target| 2 + target.len()).sum::<usize>()
@@ -403,13 +404,14 @@ impl Header {
         (blake3::hash(body).as_bytes() == checksum && version > VERSION).then_some(version)
     }
 
-    /// Decodes a header that fills `bytes`. `code` parses the code identity.
+    /// Decodes a header that fills `bytes`. `code` gives the code of an identity, with the columns in use if they are
+    /// fewer than its own.
     ///
     /// # Errors
     /// See [`HeaderError`].
     pub fn decode(
         bytes: &[u8],
-        code: impl FnOnce(&str) -> Result<Arc<Code>, String>,
+        code: impl FnOnce(&str, Option<u16>) -> Result<Arc<Code>, String>,
     ) -> Result<Header, HeaderError> {
         let length = Header::length(bytes)?;
         if bytes.len() != length {
@@ -448,8 +450,9 @@ impl Header {
             added = Added::read(&mut fields)?;
         }
         let identity = String::from_utf8_lossy(fields.bytes(code_length.into())?).into_owned();
-        let code = code(&identity).map_err(|why| HeaderError::Code { identity: identity.clone(), why })?;
-        if code.to_string() != identity || code.blocks() > MAX_COLUMNS {
+        let code = code(&identity, added.columns_in_use)
+            .map_err(|why| HeaderError::Code { identity: identity.clone(), why })?;
+        if code.wide_identity() != identity || code.k() + code.room() > MAX_COLUMNS {
             return Err(HeaderError::Code { identity, why: "it is not written as it is here".to_owned() });
         }
         let limit = |field, value: u64, fits: bool| match fits {
@@ -457,12 +460,16 @@ impl Header {
             false => Err(HeaderError::Field { field, value }),
         };
         limit("file size", generation.size, generation.size <= MAX_SIZE)?;
-        limit("first column", first as u64, first < code.m().max(1))?;
-        limit("columns", columns as u64, columns <= code.m() - first.min(code.m()))?;
+        limit("first column", first as u64, first < code.room().max(1))?;
+        limit("columns", columns as u64, columns <= code.room() - first.min(code.room()))?;
         limit("mode", mode.into(), mode <= 0o7777)?;
         let none_or_all = target_count == 0 || usize::from(target_count) == code.blocks();
         limit("target count", target_count.into(), none_or_all)?;
-        if let Some(value) = added.columns_in_use.filter(|&value| usize::from(value) != code.m()) {
+        // None of them, more than the code has, or fewer than this file has.
+        let cannot_be = |value: usize| {
+            value != code.m() || (value == 0 && code.room() > 0) || (columns > 0 && first + columns > value)
+        };
+        if let Some(value) = added.columns_in_use.filter(|&value| cannot_be(value.into())) {
             return Err(HeaderError::Unsupported { field: "columns in use", value: value.into() });
         }
         let tail = if flags & FLAG_STRIPED == 0 { Tail::Balanced } else { Tail::Striped };

@@ -515,6 +515,7 @@ impl Rebuilder<'_> {
             threads,
             moved: false,
             known_elsewhere: false,
+            known: None,
             recorded: None,
             flushed: None,
             progress: &progress,

@@ -75,7 +75,7 @@ pub fn each_layout(
             data,
             redundancy_gone: code.as_ref().map_or(0, |code| code.m().saturating_sub(columns.len())),
             redundancy: columns.into_iter().map(|(_, target)| target).collect(),
-            code: code.map(|code| code.to_string()),
+            code: code.map(|code| code.in_words()),
             column_bytes: filled.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0),
         };
         visit(path, Ok(layout));

@@ -7,6 +7,8 @@ use crate::format::{FileId, Header, HeaderError, Records};
 use crate::tree::{Tree, join, split};
 use crate::world::unique_id;
 use gabion_platform::lock::Lockable;
+use rustix::fs::copy_file_range;
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Mutex, PoisonError};
@@ -19,6 +21,9 @@ pub const DIRECTORY_MODE: u32 = 0o700;
 
 /// Files up to this length are written with one system call.
 const SMALL_BYTES: u64 = 64 << 10;
+
+/// Bytes that are copied at once.
+const COPIED_BYTES: u64 = 1 << 20;
 
 /// Suffix of drafts.
 pub const SUFFIX: &[u8] = b".draft";
@@ -88,6 +93,31 @@ impl Draft {
             }
         }
         self.file.write_all_at(bytes, offset)
+    }
+
+    /// Copies records of another file, on file systems that can without reading them.
+    ///
+    /// # Errors
+    /// I/O errors; `UnexpectedEof` if the other file ends before.
+    pub fn copy(&self, from: &File, from_offset: u64, offset: u64, bytes: u64) -> io::Result<()> {
+        let (mut from_offset, mut offset, end) = (from_offset, offset, from_offset + bytes);
+        while self.held.is_none() && from_offset < end {
+            // Not all pairs of file systems can; the rest is read and written.
+            let rest = usize::try_from(end - from_offset).unwrap_or(usize::MAX);
+            let copied = copy_file_range(from, Some(&mut from_offset), &*self.file, Some(&mut offset), rest);
+            if copied.unwrap_or(0) == 0 {
+                break;
+            }
+        }
+        let mut buffer = vec![0; (end - from_offset).min(COPIED_BYTES) as usize];
+        while from_offset < end {
+            let piece = &mut buffer[..(end - from_offset).min(COPIED_BYTES) as usize];
+            from.read_exact_at(piece, from_offset)?;
+            self.write(offset, piece)?;
+            from_offset += piece.len() as u64;
+            offset += piece.len() as u64;
+        }
+        Ok(())
     }
 
     /// Writes both headers; `header_bytes` is the length that was assumed for the records.

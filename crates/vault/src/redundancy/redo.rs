@@ -3,7 +3,12 @@
 //! The writes are first collected in `staging/ID.COLUMN.redo`: magic, file id, resulting revision, path length, path,
 //! number of writes, then offset, length and bytes of each, and BLAKE3 of everything before. The file is synced and
 //! renamed to its name, which commits the update. Then the writes are made and synced, and the file is removed.
-//! Repeating the writes is harmless; a redundancy file that was replaced by a newer one is left alone.
+//! Repeating the writes is harmless; a redundancy file that was replaced by a newer one is left alone. If both headers
+//! are among the writes, the file is cut off behind the second one.
+//!
+//! Columns are appended under the protection of an update that restores the present state: [`begin_append`] commits it
+//! without making its writes, and the update with the new headers takes its name once the columns are durable. A crash
+//! in between leaves the file as it was, and only the new columns are written.
 //!
 //! A damaged redo file cannot be completed. It is renamed to `….redo-damaged` for inspection, and the redundancy file
 //! is verified like any other.
@@ -11,7 +16,7 @@
 use super::draft::create_locked;
 use super::{PartPath, STAGING, read_up_to};
 use crate::format::header::MAX_HEADER;
-use crate::format::{FileId, Header};
+use crate::format::{FileId, Header, Records};
 use crate::tree::{Tree, absent_is_none, join};
 use gabion_platform::lock::Lockable;
 use std::fs::File;
@@ -47,6 +52,33 @@ pub(super) fn is_pending(place: &PartPath, header: &Header) -> io::Result<bool> 
 /// # Errors
 /// I/O errors.
 pub fn update(place: &PartPath, file: &File, header: &Header, writes: &[(u64, Vec<u8>)]) -> io::Result<()> {
+    commit(place, header, writes)?;
+    apply(file, writes.iter().map(|(offset, bytes)| (*offset, &bytes[..])))?;
+    place.tree.remove(&name(header.id, header.first, SUFFIX))
+}
+
+/// Announces that columns are appended to a file with this `header`, which the caller has locked. Until
+/// [`update`] commits the result or [`take_back`] ends the attempt, a process that opens the file after a crash
+/// restores its end.
+///
+/// # Errors
+/// I/O errors.
+pub(crate) fn begin_append(place: &PartPath, header: &Header, header_bytes: usize) -> io::Result<()> {
+    let bytes = header.encode(header_bytes).map_err(io::Error::other)?;
+    let trailer = Records::new(header, bytes.len()).trailer();
+    commit(place, header, &[(trailer, bytes.clone()), (0, bytes)])
+}
+
+/// Restores the end of a file after [`begin_append`].
+///
+/// # Errors
+/// I/O errors; then the next process that opens the file does it.
+pub(crate) fn take_back(place: &PartPath, file: &File, header: &Header) -> io::Result<()> {
+    finish(place, file, header)
+}
+
+/// Makes an update durable under its name.
+fn commit(place: &PartPath, header: &Header, writes: &[(u64, Vec<u8>)]) -> io::Result<()> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend(header.id.0);
     bytes.extend(header.revision.to_le_bytes());
@@ -66,14 +98,22 @@ pub fn update(place: &PartPath, file: &File, header: &Header, writes: &[(u64, Ve
     redo.write_all_at(&bytes, 0)?;
     redo.sync_all()?;
     place.tree.rename(&draft, &whole)?;
-    place.tree.sync_directory(STAGING)?;
-    apply(file, writes.iter().map(|(offset, bytes)| (*offset, &bytes[..])))?;
-    place.tree.remove(&whole)
+    place.tree.sync_directory(STAGING)
 }
 
 fn apply<'a>(file: &File, writes: impl Iterator<Item = (u64, &'a [u8])>) -> io::Result<()> {
+    let (mut head, mut last): (&[u8], (u64, &[u8])) = (&[], (0, &[]));
     for (offset, bytes) in writes {
         file.write_all_at(bytes, offset)?;
+        match offset {
+            0 => head = bytes,
+            _ => last = last.max((offset, bytes)),
+        }
+    }
+    // The file ends with its second header.
+    let (trailer, bytes) = last;
+    if !head.is_empty() && head == bytes {
+        file.set_len(trailer + bytes.len() as u64)?;
     }
     file.sync_all()
 }
@@ -196,9 +236,15 @@ pub fn recover(tree: &Tree) -> io::Result<(usize, usize)> {
     for update in &updates {
         if let Some(file) = absent_is_none(tree.write(&update.path))? {
             let file = Lockable::exclusive(file)?;
-            // The file may be another one by now: removed, moved or recreated after the update.
-            if tree.find(&update.name)?.is_some() && update.is_for(&file)? {
-                apply(&file, update.writes())?;
+            // Its writer may have finished it meanwhile, or died with another one in its place. The file may be another
+            // one by now: removed, moved or recreated after the update.
+            match read(tree, &update.name)? {
+                RedoState::Update(update) if update.is_for(&file)? => apply(&file, update.writes())?,
+                RedoState::Damaged => {
+                    set_aside(tree, &update.name)?;
+                    continue;
+                }
+                _ => {}
             }
         }
         tree.remove(&update.name)?;

@@ -71,6 +71,7 @@ impl<'a> Encoding<'a> {
             threads,
             moved,
             known_elsewhere: job.known_elsewhere,
+            known: job.known,
             recorded: Some(&job.claim.entry),
             flushed: self.flushed,
             progress: &progress,

@@ -1,13 +1,15 @@
 //! Selection of the claims of a batch that need encoding, with what is known of their files.
 
 use super::{Done, Job, RETRY, WorkError, Worker, ignore_refused};
-use crate::catalogue::{CatalogueError, Entry};
+use crate::catalogue::{CatalogueError, Entry, State};
 use crate::changelog::{Claim, Kind};
 use crate::displaced::PresentFile;
+use crate::encode::Known;
 use crate::policy::Treatment;
 use crate::repair_mark::Interrupted;
 use crate::retry::{Failure, Retry};
 use crate::tree::{self, Stat};
+use gabion_engine::Code;
 use std::collections::HashSet;
 use std::sync::Mutex;
 
@@ -29,7 +31,24 @@ pub(super) struct Selected {
 impl Selected {
     /// Bytes of data to read.
     pub(super) fn size(&self) -> u64 {
-        self.wanted.as_ref().map_or(0, |(stat, _)| stat.size)
+        match &self.wanted {
+            Some((stat, treatment)) if !self.loses_columns_only(stat, treatment) => stat.size,
+            _ => 0,
+        }
+    }
+
+    /// True if the file is protected as it is, with more redundancy columns than are wanted now. Then nothing is read,
+    /// unless the redundancy turns out to be damaged.
+    fn loses_columns_only(&self, stat: &Stat, treatment: &Treatment) -> bool {
+        let Some(known) = self.known.as_ref().filter(|known| known.code != treatment.identity) else {
+            return false;
+        };
+        let same = known.state == State::Protected && known.generation == stat.generation();
+        let code = same.then(|| known.code.split(' ').next().unwrap_or_default().parse::<Code>());
+        code.and_then(Result::ok).is_some_and(|was| {
+            let fewer = treatment.code.m() < was.m();
+            fewer && (was.family(), was.k()) == (treatment.code.family(), treatment.code.k())
+        })
     }
 }
 
@@ -105,10 +124,14 @@ impl Worker<'_> {
         let (stat, known) = (stat.as_ref(), known.as_ref());
         let former = self.former(&claim, stat, known)?;
         let known_elsewhere = self.is_known_by_another_name(&claim, stat, known)?;
+        let of_entry = |known: &Entry| {
+            let is_damaged = matches!(known.state, State::Damaged | State::Lost);
+            Known { generation: known.generation, is_damaged }
+        };
         let names = self.known_names(&claim, stat, known)?;
         let found = stat.filter(|_| !self.vault.storage.keeps_by_identity()).map(PresentFile::of);
-        let (moved, result) = (false, Mutex::new(None));
-        Ok(Job { claim, treatment, known_elsewhere, names, found, former, moved, result })
+        let (moved, result, known) = (false, Mutex::new(None), known.map(of_entry));
+        Ok(Job { claim, treatment, known_elsewhere, known, names, found, former, moved, result })
     }
 
     /// Gaps and moved directories need a scan and stay pending until a scan covers them. Returns true if the claim was

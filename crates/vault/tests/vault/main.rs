@@ -3,6 +3,7 @@
 mod admission;
 mod changes;
 mod clock;
+mod columns;
 mod damage;
 mod due;
 mod every_byte;
@@ -16,6 +17,7 @@ mod obstacles;
 mod oddities;
 mod own;
 mod pool;
+mod pool_columns;
 mod redis;
 mod renamed;
 mod renamed_again;

@@ -18,16 +18,16 @@ use std::sync::atomic::{AtomicI64, Ordering};
 const BLOCK: u64 = 4096;
 
 /// A pool of targets d1, d2, … and its vault.
-struct PoolFixture {
+pub(super) struct PoolFixture {
     dir: tempfile::TempDir,
     pool: Pool,
-    vault: Vault,
+    pub(super) vault: Vault,
     count: usize,
-    files: BTreeMap<String, Vec<u8>>,
+    pub(super) files: BTreeMap<String, Vec<u8>>,
 }
 
 impl PoolFixture {
-    fn new(domains: &[Option<&str>], stripe: usize, redundancy: usize) -> PoolFixture {
+    pub(super) fn new(domains: &[Option<&str>], stripe: usize, redundancy: usize) -> PoolFixture {
         let dir = tempfile::tempdir().unwrap();
         let target = |(at, domain): (usize, &Option<&str>)| NewTarget {
             path: dir.path().join(format!("d{}", at + 1)),
@@ -51,13 +51,13 @@ impl PoolFixture {
         fixture
     }
 
-    fn put(&mut self, name: &str, content: &[u8]) {
+    pub(super) fn put(&mut self, name: &str, content: &[u8]) {
         let metadata = Metadata { mode: 0o640, ..Metadata::default() };
         self.pool.put(name.as_bytes(), &mut &content[..], &metadata, 5).unwrap();
         self.files.insert(name.to_owned(), content.to_vec());
     }
 
-    fn get(&self, name: &str) -> Option<Vec<u8>> {
+    pub(super) fn get(&self, name: &str) -> Option<Vec<u8>> {
         let mut content = Vec::new();
         self.pool.get(name.as_bytes(), &mut content).ok().map(|_| content)
     }
@@ -67,12 +67,12 @@ impl PoolFixture {
     }
 
     /// Removes a target. If the vault was on it, a new one is created with a catalogue from headers.
-    fn lose(&mut self, number: usize) {
+    pub(super) fn lose(&mut self, number: usize) {
         std::fs::rename(self.target(number), self.dir.path().join(format!("away{number}"))).unwrap();
         self.open();
     }
 
-    fn bring_back(&mut self, number: usize) {
+    pub(super) fn bring_back(&mut self, number: usize) {
         std::fs::rename(self.dir.path().join(format!("away{number}")), self.target(number)).unwrap();
         self.open();
     }
@@ -94,24 +94,24 @@ impl PoolFixture {
         protect::protect(&self.vault, QUIET).unwrap()
     }
 
-    fn protect_all(&self) -> protect::Report {
+    pub(super) fn protect_all(&self) -> protect::Report {
         let report = self.protect();
         assert_eq!(report.done.failed, []);
         assert_eq!(report.seen.unreadable, []);
         report
     }
 
-    fn scrub(&self) -> scrub::Report {
+    pub(super) fn scrub(&self) -> scrub::Report {
         let options = scrub::Options { selection: Selection::All, from_medium: false, resume: false };
         scrub(&self.vault, b"", options, QUIET).unwrap()
     }
 
-    fn status(&self) -> Status {
+    pub(super) fn status(&self) -> Status {
         status(&self.vault, b"", true, 1000, QUIET).unwrap()
     }
 
     /// Repairs all files; returns the names of those that are not intact afterwards, with reasons.
-    fn repair(&self) -> BTreeMap<String, String> {
+    pub(super) fn repair(&self) -> BTreeMap<String, String> {
         let _lock = self.vault.lock("test").unwrap();
         // With a rebuilt catalogue and old headers only, newer files look damaged.
         let options = repair::Options { keep_changed: true, ..repair::Options::default() };
@@ -148,7 +148,7 @@ impl PoolFixture {
     }
 
     /// Expects that all columns of a file are in different domains.
-    fn assert_apart(&self, told: &str) {
+    pub(super) fn assert_apart(&self, told: &str) {
         let config = self.pool.config();
         let domain = |name: &str| {
             let member = config.target.iter().find(|member| member.name == name);
@@ -165,7 +165,7 @@ impl PoolFixture {
     }
 
     /// Redundancy files of a file.
-    fn redundancy(&self, name: &str) -> Vec<(usize, PathBuf)> {
+    pub(super) fn redundancy(&self, name: &str) -> Vec<(usize, PathBuf)> {
         let id = self.pool.stub(name.as_bytes()).unwrap().id.to_string();
         let place = |number: usize| self.target(number).join("parity").join(&id[..2]).join(&id);
         let all = (1..=self.count).map(|number| (number, place(number)));
@@ -173,14 +173,14 @@ impl PoolFixture {
     }
 
     /// Number of redundancy files on online targets.
-    fn redundancy_files(&self) -> usize {
+    pub(super) fn redundancy_files(&self) -> usize {
         let shelves =
             (1..=self.count).flat_map(|number| std::fs::read_dir(self.target(number).join("parity")));
         let shelves = shelves.flatten().map(|shelf| shelf.unwrap().path());
         shelves.map(|shelf| std::fs::read_dir(shelf).unwrap().count()).sum()
     }
 
-    fn object(&self, name: &str, column: usize) -> PathBuf {
+    pub(super) fn object(&self, name: &str, column: usize) -> PathBuf {
         let stub = self.pool.stub(name.as_bytes()).unwrap();
         let object = format!("{}.{column}", stub.id);
         self.dir.path().join(stub.targets[column].as_str()).join("objects").join(&object[..2]).join(object)

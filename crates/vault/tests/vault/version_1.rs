@@ -135,3 +135,21 @@ fn corruption_is_not_accepted_on_the_way_to_version_2() {
     fixture.protect_all();
     fixture.assert_clean();
 }
+
+/// A policy with another number of columns: version 1 is encoded anew, as for any other change, and later changes keep
+/// frames.
+#[test]
+fn another_number_of_columns_replaces_version_1() {
+    let mut fixture = fixture();
+    let policy = |m: usize| format!("[default]\ncode = \"4+{m}\"\n\n[guard]\nat_least = 100000\n");
+    for (m, again) in [(3, true), (2, false), (4, false), (1, false)] {
+        fixture.vault.set_policy(&policy(m)).unwrap();
+        let report = fixture.protect_all();
+        assert_eq!(report.done.stripes.0 > 0, again, "4+{m}: {report:?}");
+        assert_eq!(FILES.map(|name| version(&fixture, name)), [2; 4]);
+        fixture.assert_clean();
+        for name in FILES {
+            assert!(fixture.read(name) == golden(name), "{name}");
+        }
+    }
+}

@@ -38,13 +38,21 @@ fn header() -> Header {
     }
 }
 
+/// Two columns of a code with four.
+fn narrowed() -> Header {
+    let wide: Code = "8+4".parse().unwrap();
+    Header { code: Arc::new(wide.first_columns(2).unwrap()), ..header() }
+}
+
 fn version_1() -> Header {
     Header { version: Version::One, binding: None, ..header() }
 }
 
 fn decode(bytes: &[u8]) -> Result<Header, HeaderError> {
-    Header::decode(bytes, |identity| {
-        identity.parse::<Code>().map(Arc::new).map_err(|error| error.to_string())
+    Header::decode(bytes, |identity, in_use| {
+        let code = identity.parse::<Code>().map_err(|error| error.to_string())?;
+        let in_use = in_use.map_or(code.m(), usize::from).min(code.m());
+        code.first_columns(in_use).map(Arc::new).map_err(|error| error.to_string())
     })
 }
 
@@ -93,6 +101,8 @@ fn headers_read_back() {
         Header { targets: vec![b"disk".to_vec(); 10], ..header() },
         Header { extensions: vec![Extension { tag: 7, bytes: vec![1, 2, 3] }], ..header() },
         version_1(),
+        narrowed(),
+        Header { targets: vec![b"disk".to_vec(); 10], ..narrowed() },
     ] {
         for at_least in [0, 1024] {
             let bytes = header.encode(at_least).unwrap();
@@ -105,6 +115,34 @@ fn headers_read_back() {
     // Small without attributes, since every file has two of them.
     let small = Header { metadata: Metadata::default(), ..header() };
     assert_eq!(small.encode(0).unwrap().len(), 256);
+}
+
+/// The wider code is named, and the number of columns that the file should have.
+#[test]
+fn columns_in_use_are_the_first_of_the_code() {
+    let bytes = narrowed().encode(0).unwrap();
+    assert_eq!(&bytes[FIXED_BYTES..][..15], b"subspace:8+4:w8");
+    assert_eq!(bytes[place("columns in use")..][..2], [2, 0]);
+    assert_eq!(narrowed().coding(), "subspace:8+2:w8");
+    let with = |in_use: u8, columns: u8| {
+        let mut bytes = bytes.clone();
+        bytes[place("columns in use")] = in_use;
+        bytes[place("columns")] = columns;
+        let end = bytes.len() - 32;
+        let checksum = blake3::hash(&bytes[..end]);
+        bytes[end..].copy_from_slice(checksum.as_bytes());
+        decode(&bytes)
+    };
+    for (in_use, columns) in [(1, 1), (2, 0), (2, 2), (3, 2), (4, 4)] {
+        let header = with(in_use, columns).unwrap();
+        assert_eq!((header.code.m(), header.code.room()), (in_use.into(), 4));
+    }
+    // Fewer than there are, none, or more than the code has.
+    for (in_use, columns) in [(1, 2), (0, 0), (5, 2), (255, 2)] {
+        let refused = with(in_use, columns).unwrap_err();
+        assert_eq!(refused, HeaderError::Unsupported { field: "columns in use", value: in_use.into() });
+        assert!(refused.is_later());
+    }
 }
 
 #[test]
