@@ -33,6 +33,7 @@ use crate::world::{Clock, Nanos, unique_id};
 use adopt::adopt;
 pub use error::EncodeError;
 use existing::open_old;
+use gabion_platform::lock::Lockable;
 pub(crate) use publish::sync_names;
 use rows::Rows;
 use std::io;
@@ -95,6 +96,8 @@ pub struct Encoded {
     drafts: Vec<Draft>,
     /// Paths of drafts that were published.
     published: Vec<PartPath>,
+    /// Files that they replaced, open so that their space is not freed yet.
+    replaced: Vec<Lockable>,
     obsolete: Vec<PartPath>,
 }
 
@@ -556,6 +559,7 @@ impl Encoder<'_> {
             changed: Vec::new(),
             drafts: Vec::new(),
             published: Vec::new(),
+            replaced: Vec::new(),
             obsolete,
         };
         for ((mut parity_file, root), changes) in

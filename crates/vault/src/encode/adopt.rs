@@ -101,6 +101,7 @@ fn adopted(
         changed: Vec::new(),
         drafts: Vec::new(),
         published: Vec::new(),
+        replaced: Vec::new(),
         obsolete: Vec::new(),
     }
 }

@@ -147,6 +147,7 @@ impl Encoder<'_> {
             changed: Vec::new(),
             drafts: changes.into_iter().filter_map(|change| change.draft).collect(),
             published: Vec::new(),
+            replaced: Vec::new(),
             obsolete: std::mem::take(&mut plan.obsolete),
         };
         Ok(Some(encoded))

@@ -62,6 +62,7 @@ impl Encoder<'_> {
             changed: Vec::new(),
             drafts: Vec::new(),
             published: Vec::new(),
+            replaced: Vec::new(),
             obsolete: Vec::new(),
         };
         self.keep_metadata(protected, &metadata, stat.generation())?;

@@ -3,6 +3,7 @@
 use super::Encoded;
 use crate::redundancy::{Draft, PartPath};
 use crate::tree::{Tree, split};
+use gabion_platform::lock::Lockable;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -59,6 +60,11 @@ impl Encoded {
         Ok(())
     }
 
+    /// The files that [`publish`](Encoded::publish) replaced. Their space is freed when they are closed.
+    pub(crate) fn take_replaced(&mut self) -> Vec<Lockable> {
+        std::mem::take(&mut self.replaced)
+    }
+
     /// Renames the durable drafts into place and removes obsolete redundancy. Can be repeated after a failure.
     ///
     /// # Errors
@@ -66,6 +72,7 @@ impl Encoded {
     pub fn publish(&mut self) -> io::Result<()> {
         for draft in &mut self.drafts {
             draft.put_in_place()?;
+            self.replaced.extend(draft.take_replaced());
             self.published.push(draft.place().clone());
         }
         self.drafts.clear();

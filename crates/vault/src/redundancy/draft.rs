@@ -36,6 +36,8 @@ pub struct Draft {
     file: Lockable,
     /// The file that it may replace.
     fence: Fence,
+    /// The file that it replaced.
+    replaced: Option<Lockable>,
     /// Content of a small file, collected for one system call.
     held: Option<Mutex<Vec<u8>>>,
 }
@@ -61,7 +63,7 @@ impl Draft {
         let temporary = join(STAGING, &[name.as_bytes(), SUFFIX].concat());
         let file = create_locked(&place.tree, &temporary)?;
         let fence = Fence::new(&place);
-        Ok(Draft { place, temporary: Some(temporary), file, fence, held: None })
+        Ok(Draft { place, temporary: Some(temporary), file, fence, replaced: None, held: None })
     }
 
     /// Creates a draft of known length, completed by [`write_headers`](Draft::write_headers).
@@ -199,16 +201,27 @@ impl Draft {
                 renamed => renamed,
             },
         };
-        let published = self.fence.pass(&self.place, |way| match rename(way) {
+        let published = self.fence.pass_keeping(&self.place, |way| match rename(way) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 tree.make_directories(split(path).0, DIRECTORY_MODE).and_then(|()| rename(way)).map(|()| true)
             }
             renamed => renamed.map(|()| false),
         });
-        if published.is_err() {
-            self.temporary = Some(temporary);
+        match published {
+            Ok((made, replaced)) => {
+                self.replaced = replaced;
+                Ok(made)
+            }
+            Err(error) => {
+                self.temporary = Some(temporary);
+                Err(error)
+            }
         }
-        published
+    }
+
+    /// The file that it replaced, whose space is freed when this is closed.
+    pub(crate) fn take_replaced(&mut self) -> Option<Lockable> {
+        self.replaced.take()
     }
 }
 

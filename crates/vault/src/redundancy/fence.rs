@@ -9,6 +9,7 @@
 use super::PartPath;
 use crate::tree::{Kind, Stat, absent_is_none, split, stat_of};
 use gabion_platform::lock::Lockable;
+use std::fs::File;
 use std::io;
 
 /// The file at a path when work on it began.
@@ -48,27 +49,43 @@ impl Fence {
         place: &PartPath,
         change: impl FnOnce(NameChange) -> io::Result<T>,
     ) -> io::Result<T> {
+        self.pass_keeping(place, change).map(|(changed, _)| changed)
+    }
+
+    /// Like [`pass`](Fence::pass); also returns the file that was there. While it is open, its space is not freed.
+    ///
+    /// # Errors
+    /// Those of `pass`.
+    pub(crate) fn pass_keeping<T>(
+        &self,
+        place: &PartPath,
+        change: impl FnOnce(NameChange) -> io::Result<T>,
+    ) -> io::Result<(T, Option<Lockable>)> {
+        let change = |way, file| change(way).map(|changed| (changed, file));
         let Some(seen) = self.seen.filter(|seen| seen.kind == Kind::File) else {
             return match place.tree.find(&place.path)?.map(|found| found.kind) {
-                None => change(NameChange::Create),
+                None => change(NameChange::Create, None),
                 // A new file, which this process must not replace.
                 Some(Kind::File) => Err(superseded()),
                 // An obstacle, which the operating system will name.
-                Some(_) => change(NameChange::Replace),
+                Some(_) => change(NameChange::Replace, None),
             };
         };
         // File systems that cannot lock directories (NFS) rely on the comparison alone.
         let _alone = place.tree.read_directory(split(&place.path).0).and_then(Lockable::exclusive);
         let Some(file) = absent_is_none(place.tree.read(&place.path))? else {
             // It was removed meanwhile, with the file it protected, or moved to the present path of that file.
-            return change(NameChange::Create);
+            return change(NameChange::Create, None);
         };
         // In-place updates hold an exclusive lock.
         let file = Lockable::shared(file)?;
         if !is_same(&seen, &stat_of(&file)?) {
             return Err(superseded());
         }
-        change(NameChange::Replace)
+        let changed = change(NameChange::Replace, Some(file))?;
+        // Who waits for the lock looks at the name again. If this fails, they wait until the file is closed.
+        let _ = changed.1.as_deref().map(File::unlock);
+        Ok(changed)
     }
 }
 

@@ -5,7 +5,22 @@ use crate::changelog::{Claim, Kind};
 use crate::encode::{EncodeError, Encoded, sync_names};
 use crate::redundancy::fence::is_superseded;
 use crate::retry::{Failure, Retryable};
+use gabion_platform::lock::Lockable;
 use std::sync::PoisonError;
+use std::thread::Scope;
+
+/// Threads that close replaced files, which are waiting for the disk.
+const FREEING: usize = 8;
+
+/// Closes replaced files, side by side if they are many: a file system that discards freed space at once waits for the
+/// disk with each file.
+fn free<'scope>(scope: &'scope Scope<'scope, '_>, mut replaced: Vec<Lockable>) {
+    let share = replaced.len().div_ceil(FREEING);
+    while replaced.len() > FREEING {
+        let files = replaced.split_off(replaced.len().saturating_sub(share));
+        scope.spawn(move || drop(files));
+    }
+}
 
 impl Worker<'_> {
     /// Makes encoded redundancy durable, publishes it and completes the claims. Gives back jobs that were not begun;
@@ -37,7 +52,9 @@ impl Worker<'_> {
                 completed.push(it);
             }
         }
-        self.record(&completed, done)?;
+        let replaced = |it: &mut Completed| it.encoded.as_mut().map(Encoded::take_replaced);
+        let replaced = completed.iter_mut().filter_map(replaced).flatten().collect();
+        self.record(&completed, replaced, done)?;
         leases.forget(completed.iter().map(|it| &it.claim));
         Ok(given_back)
     }
@@ -102,11 +119,23 @@ impl Worker<'_> {
     }
 
     /// Makes published names durable, then records the results and completes the claims.
-    fn record(&self, completed: &[Completed], done: &mut Done) -> Result<(), WorkError> {
+    fn record(
+        &self,
+        completed: &[Completed],
+        replaced: Vec<Lockable>,
+        done: &mut Done,
+    ) -> Result<(), WorkError> {
         // The names must be durable before the change is removed from the changelog.
         self.sync_repositories(completed.iter().any(|it| it.encoded.is_some()))?;
         let published = completed.iter().filter_map(|it| it.encoded.as_ref());
         sync_names(published).map_err(|source| self.repository_error(source))?;
+        std::thread::scope(|scope| {
+            free(scope, replaced);
+            self.complete(completed, done)
+        })
+    }
+
+    fn complete(&self, completed: &[Completed], done: &mut Done) -> Result<(), WorkError> {
         self.record_other_links(completed, done)?;
         self.catalogue_results(completed)?;
         // A claim that is refused here stays due and is processed again by its new owner.
