@@ -37,6 +37,7 @@ const SUITES: &[&str] = &[
     "gabion-mount:pool",
     "gabion:crash",
     "gabion:histories",
+    "gabion:hosts",
     "gabion:power",
     "gabion:shard",
     "gabion:vault",

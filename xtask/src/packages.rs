@@ -6,7 +6,8 @@ use crate::shell::Cmd;
 
 /// For the workspace: the libraries it is compared with, what builds and checks them, the font of
 /// the charts, the server of the other changelog, a second file system to watch, mounts of users who
-/// are not root, the tracer that kills processes at counted system calls, OpenCL on the CPU.
+/// are not root, the tracer that kills processes at counted system calls, networks of several hosts,
+/// OpenCL on the CPU.
 const WORKSPACE: &[&str] = &[
     "gcc",
     "make",
@@ -26,6 +27,8 @@ const WORKSPACE: &[&str] = &[
     "dosfstools",
     "fuse3",
     "strace",
+    "iproute2",
+    "nftables",
     "pocl-opencl-icd",
     "ocl-icd-opencl-dev",
 ];

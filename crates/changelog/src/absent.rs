@@ -6,6 +6,7 @@ use crate::change::Change;
 use crate::entry::{Claim, Completion, Durability, Entry, Sequence, Summary, WorkerId};
 use crate::error::{Error, Result};
 use crate::queue::Ticket;
+use crate::share::KnownWorker;
 use gabion_platform::world::Nanos;
 use std::time::Duration;
 
@@ -35,6 +36,30 @@ impl Changelog for Absent {
         _lease: Duration,
         _now: Nanos,
     ) -> Result<(Vec<Claim>, Vec<Vec<u8>>)> {
+        self.refuse()
+    }
+
+    fn attend(&self, _worker: &WorkerId, _now: Nanos) -> Result<bool> {
+        self.refuse()
+    }
+
+    fn is_draining(&self, _worker: &WorkerId) -> Result<bool> {
+        self.refuse()
+    }
+
+    fn leave(&self, _worker: &WorkerId) -> Result<()> {
+        self.refuse()
+    }
+
+    fn workers(&self, _now: Nanos) -> Result<Vec<KnownWorker>> {
+        self.refuse()
+    }
+
+    fn set_draining(&self, _host: &str, _is_draining: bool) -> Result<()> {
+        self.refuse()
+    }
+
+    fn draining_hosts(&self) -> Result<Vec<String>> {
         self.refuse()
     }
 

@@ -1,6 +1,9 @@
 
 -- The second part of the library: claims, and what there is. What it uses of the first part, functions.lua, is described there.
 
+-- One call grants a known worker at most its equal share of what is due, divided by this.
+local PARTS = 4
+
 -- Claims.
 
 local function touch(busy, path)
@@ -45,9 +48,9 @@ local function end_claim(db, token, lock)
 end
 
 -- Ends the claims whose lease ran out. A lease from the future was given before the clock was set back: it lasts as
--- long as it was meant to, from now on.
+-- long as it was meant to, from now on. The paths of the others are busy; also returns the names of their workers.
 local function end_leases(db, now)
-  local busy = { touched = {}, around = {} }
+  local busy, holders = { touched = {}, around = {} }, {}
   local claims = redis.call('HGETALL', db.keys[8])
   for i = 1, #claims, 2 do
     local token, lock = claims[i], cmsgpack.unpack(claims[i + 1])
@@ -60,9 +63,10 @@ local function end_leases(db, now)
         redis.call('HSET', db.keys[8], token, cmsgpack.pack(lock))
       end
       occupy(busy, lock[L_KIND], lock[L_PATH], lock[L_ORIGIN])
+      holders[lock[L_WORKER]] = true
     end
   end
-  return busy
+  return busy, holders
 end
 
 -- The clock was set back: what was to wait until some time waits as long from now on.
@@ -127,18 +131,23 @@ local function grant(db, path, worker, now, expires)
   return shown(path, slot)
 end
 
+-- Claims of entries that touch no busy path.
+local function grant_chosen(db, busy, worker, now, limit, expires, most_passed_over)
+  local claims = {}
+  for i, path in ipairs(choose(db, busy, now, limit, most_passed_over)) do
+    claims[i] = grant(db, path, worker, now, expires)
+  end
+  flush(db)
+  return claims
+end
+
 -- worker, limit, now, now and what clocks may differ by, end of the lease, how many may be passed over
 local function claim(keys, args)
   local worker, limit, now, tolerated, expires = args[1], tonumber(args[2]), args[3], args[4], args[5]
   local db = open(keys)
   local busy = end_leases(db, now)
   pull_back(db, now, tolerated)
-  local claims = {}
-  for i, path in ipairs(choose(db, busy, now, limit, tonumber(args[6]))) do
-    claims[i] = grant(db, path, worker, now, expires)
-  end
-  flush(db)
-  return claims
+  return grant_chosen(db, busy, worker, now, limit, expires, tonumber(args[6]))
 end
 
 -- worker, now, end of the lease, then the paths, due or not; the claims, and the paths that others are in the way of
@@ -193,9 +202,10 @@ local function renew_all(keys, args)
   return refused
 end
 
--- The names of those who hold claims, each once.
+-- The names of those who attend or hold claims, each once.
 local function workers(keys)
-  local seen, names = {}, {}
+  local seen, names = {}, redis.call('HKEYS', keys[11])
+  for _, name in ipairs(names) do seen[name] = true end
   for _, packed in ipairs(redis.call('HVALS', keys[8])) do
     local worker = cmsgpack.unpack(packed)[L_WORKER]
     if not seen[worker] then
@@ -211,7 +221,10 @@ local function bury(keys, args)
   local again = answered(keys, args[1])
   if again then return again end
   local dead, buried, db = {}, 0, open(keys)
-  for i = 2, #args do dead[args[i]] = true end
+  for i = 2, #args do
+    dead[args[i]] = true
+    redis.call('HDEL', keys[11], args[i])
+  end
   local claims = redis.call('HGETALL', keys[8])
   for i = 1, #claims, 2 do
     local token, lock = claims[i], cmsgpack.unpack(claims[i + 1])
@@ -264,6 +277,193 @@ local function release(keys, args)
   end)
 end
 
+-- Known workers; share.rs has the rules.
+
+local W_SINCE, W_SEEN, W_GRANTED = 1, 2, 3
+
+local function host_of(worker)
+  return string.match(worker, '^[^/]*')
+end
+
+local function put_worker(keys, name, presence)
+  redis.call('HSET', keys[11], name, cmsgpack.pack(presence))
+end
+
+-- Attending workers by name. `over` and `future` are the last times of a sign of life that is over, and that may be true.
+local function attending(keys, over, future)
+  local known, lost = {}, {}
+  local packed = redis.call('HGETALL', keys[11])
+  for i = 1, #packed, 2 do
+    local presence = cmsgpack.unpack(packed[i + 1])
+    if presence[W_SEEN] <= over or presence[W_SEEN] > future then
+      lost[#lost + 1] = packed[i]
+    else
+      known[packed[i]] = presence
+    end
+  end
+  return known, lost
+end
+
+local function refresh(keys, known, lost, worker, now, stale)
+  for _, name in ipairs(lost) do redis.call('HDEL', keys[11], name) end
+  if not worker then return end
+  local presence = known[worker]
+  if not presence then
+    presence = { now, now, 0 }
+  elseif presence[W_SEEN] > stale and presence[W_SEEN] <= now then
+    return
+  end
+  presence[W_SEEN] = now
+  known[worker] = presence
+  put_worker(keys, worker, presence)
+end
+
+local function drains(keys, worker)
+  return redis.call('SISMEMBER', keys[12], host_of(worker)) == 1
+end
+
+-- Number of due entries that are not claimed, up to `limit`.
+local function count_due(db, now, limit)
+  local count, from = 0, '-'
+  while count < limit do
+    local next_one = redis.call('ZRANGEBYLEX', db.keys[4], from, '+', 'LIMIT', 0, 1)[1]
+    if not next_one then return count end
+    local priority = string.sub(next_one, 1, 2)
+    count = count + redis.call('ZLEXCOUNT', db.keys[4], '[' .. priority, '(' .. priority .. now .. 'g')
+    from = '[' .. priority .. 'g'
+  end
+  return limit
+end
+
+local function divide_up(a, b)
+  return math.floor((a + b - 1) / b)
+end
+
+-- worker, limit, now, now and what clocks may differ by, end of the lease, how many may be passed over, threads, and as
+-- 0 or 1 whether it attends, insists, and heeds drains; the last signs of life that are over, stale, and may be true; how
+-- many are counted. The answer: number of due entries, as 0 or 1 whether they are reserved, whether the host drains and
+-- whether others hold claims, and the claims.
+local function claim_share(keys, args)
+  local worker, limit, now, threads = args[1], tonumber(args[2]), args[3], tonumber(args[7])
+  local attends, insists, heeds = args[8] == '1', args[9] == '1', args[10] == '1'
+  local db = open(keys)
+  local busy, holders = end_leases(db, now)
+  pull_back(db, now, args[4])
+  local known, lost = attending(keys, args[11], args[13])
+  refresh(keys, known, lost, attends and worker, now, args[12])
+  local mine = attends and known[worker]
+  known[worker], holders[worker] = nil, nil
+  local has_others = next(holders) and 1 or 0
+  if heeds and drains(keys, worker) then return { 0, 0, 1, has_others, {} } end
+  local granted, attendants, strangers = 0, 0, 0
+  for name, presence in pairs(known) do
+    if not drains(keys, name) then granted, attendants = granted + presence[W_GRANTED], attendants + 1 end
+  end
+  for name in pairs(holders) do
+    if not known[name] and not drains(keys, name) then strangers = strangers + 1 end
+  end
+  local alone = attendants + strangers == 0
+  local counted = limit == 0 or not alone
+  local due = counted and count_due(db, now, tonumber(args[14])) or 0
+  local allowed = limit
+  if not alone and limit > 0 then
+    local all = attendants + strangers + 1
+    local side_by_side = math.min(divide_up(due, all), threads)
+    allowed = math.min(limit, math.max(divide_up(due, all * PARTS), side_by_side))
+    if attends and not insists then
+      local equal = divide_up(granted + mine[W_GRANTED] + due, attendants + 1)
+      allowed = math.min(allowed, math.max(0, equal - mine[W_GRANTED]))
+    end
+  end
+  local reserved = allowed == 0 and due > 0 and limit > 0
+  local claims = grant_chosen(db, busy, worker, now, allowed, args[5], tonumber(args[6]))
+  if counted and due == 0 then
+    if mine then known[worker] = mine end
+    for name, presence in pairs(known) do
+      if presence[W_GRANTED] ~= 0 then
+        presence[W_GRANTED] = 0
+        put_worker(keys, name, presence)
+      end
+    end
+  elseif attends and #claims > 0 then
+    mine[W_GRANTED] = mine[W_GRANTED] + #claims
+    put_worker(keys, worker, mine)
+  end
+  return { due, reserved and 1 or 0, 0, has_others, claims }
+end
+
+-- request, then for each claim: worker, path, token
+local function give_back_all(keys, args)
+  local again = answered(keys, args[1])
+  if again then return again end
+  local db = open(keys)
+  for i = 2, #args, 3 do
+    local worker, path, token = args[i], args[i + 1], args[i + 2]
+    local slot = held(db, path, token)
+    redis.call('HDEL', keys[8], token)
+    if slot then
+      slot[TOKEN], slot[NEWER] = 0, false
+      local packed = redis.call('HGET', keys[11], worker)
+      local presence = packed and cmsgpack.unpack(packed)
+      if presence and presence[W_GRANTED] > 0 then
+        presence[W_GRANTED] = presence[W_GRANTED] - 1
+        put_worker(keys, worker, presence)
+      end
+    end
+  end
+  flush(db)
+  return answer(keys, args[1], 'released')
+end
+
+-- worker, now, the last signs of life that are over, stale, and may be true; 1 if its host drains
+local function attend(keys, args)
+  local known, lost = attending(keys, args[3], args[5])
+  refresh(keys, known, lost, args[1], args[2], args[4])
+  return drains(keys, args[1]) and 1 or 0
+end
+
+-- worker; 1 if its host drains
+local function draining(keys, args)
+  return drains(keys, args[1]) and 1 or 0
+end
+
+-- names of workers
+local function leave(keys, args)
+  for _, name in ipairs(args) do redis.call('HDEL', keys[11], name) end
+  return 'done'
+end
+
+-- the last signs of life that are over, and that may be true; for each worker: name, since, claims, as 0 or 1 whether it
+-- attends and whether its host drains
+local function known_workers(keys, args)
+  local all, list = {}, {}
+  for name, presence in pairs((attending(keys, args[1], args[2]))) do all[name] = { presence[W_SINCE], 0, 1 } end
+  for _, packed in ipairs(redis.call('HVALS', keys[8])) do
+    local lock = cmsgpack.unpack(packed)
+    local worker = all[lock[L_WORKER]]
+    if not worker then
+      worker = { lock[L_GRANTED], 0, 0 }
+      all[lock[L_WORKER]] = worker
+    end
+    worker[2] = worker[2] + 1
+    if worker[3] == 0 then worker[1] = least(worker[1], lock[L_GRANTED]) end
+  end
+  for name, worker in pairs(all) do
+    list[#list + 1] = { name, worker[1], worker[2], worker[3], drains(keys, name) and 1 or 0 }
+  end
+  return list
+end
+
+-- host, 1 or 0
+local function set_draining(keys, args)
+  redis.call(args[2] == '1' and 'SADD' or 'SREM', keys[12], args[1])
+  return 'done'
+end
+
+local function draining_hosts(keys)
+  return redis.call('SMEMBERS', keys[12])
+end
+
 -- What there is.
 
 local function sums(keys)
@@ -298,6 +498,16 @@ redis.register_function('gabion_changelog_2_bury', bury)
 redis.register_function('gabion_changelog_2_complete', complete)
 redis.register_function('gabion_changelog_2_release', release)
 redis.register_function('gabion_changelog_2_memory', memory)
+redis.register_function('gabion_changelog_2_claim_share', claim_share)
+redis.register_function('gabion_changelog_2_give_back', give_back_all)
+redis.register_function('gabion_changelog_2_attend', attend)
+redis.register_function('gabion_changelog_2_leave', leave)
+redis.register_function('gabion_changelog_2_set_draining', set_draining)
+redis.register_function{ function_name = 'gabion_changelog_2_is_draining', callback = draining, flags = { 'no-writes' } }
+redis.register_function{
+  function_name = 'gabion_changelog_2_draining_hosts', callback = draining_hosts, flags = { 'no-writes' } }
+redis.register_function{
+  function_name = 'gabion_changelog_2_known_workers', callback = known_workers, flags = { 'no-writes' } }
 redis.register_function{ function_name = 'gabion_changelog_2_workers', callback = workers, flags = { 'no-writes' } }
 redis.register_function{ function_name = 'gabion_changelog_2_mine', callback = mine, flags = { 'no-writes' } }
 redis.register_function{ function_name = 'gabion_changelog_2_sums', callback = sums, flags = { 'no-writes' } }

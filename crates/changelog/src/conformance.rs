@@ -8,6 +8,7 @@ mod collapse;
 mod crowd;
 mod random;
 mod times;
+mod workers;
 
 use crate::change::{Change, When};
 use crate::entry::{Claim, Entry, Sequence, WorkerId};
@@ -52,6 +53,11 @@ pub const CASES: &[Case] = &[
     Case { name: "given-back", run: claims::what_is_given_back_is_due_at_once },
     Case { name: "named", run: claims::named_paths_are_claimed_before_they_are_due },
     Case { name: "known", run: claims::what_is_pending_is_known_by_its_path },
+    Case { name: "shares", run: workers::shares_are_equal },
+    Case { name: "share-given-back", run: workers::what_is_given_back_is_not_counted },
+    Case { name: "alone", run: workers::a_worker_alone_gets_what_it_asks_for },
+    Case { name: "workers", run: workers::workers_are_known_for_a_time },
+    Case { name: "drain", run: workers::a_draining_host_gets_nothing },
     Case { name: "crowd", run: crowd::nothing_is_lost_and_nothing_claimed_twice },
     Case { name: "tickets", run: crowd::tickets_come_in_order },
 ];

@@ -17,12 +17,14 @@ mod fold;
 mod log;
 mod state;
 mod store;
+mod workers;
 
 use crate::change::Change;
 use crate::codec::put_change;
 use crate::entry::{Claim, Completion, Durability, Entry, Sequence, Summary, WorkerId};
 use crate::error::{Error, Result};
 use crate::queue::{Batch, Queue, Ticket};
+use crate::share::{Ask, KnownWorker, Share};
 use crate::{Changelog, MAX_PAGE};
 use backlog::Backlog;
 pub use backlog::{EASY_LOG_BYTES, FOLD_BYTES, FOLD_COMMITS, MAX_LOG_BYTES};
@@ -160,6 +162,7 @@ impl Shared {
         log.cut_without_waiting()?;
         store.enlarge_cache()?;
         store.0.write_transaction("open", || {
+            store.0.run(workers::TABLES)?;
             let (identity, sequence) = (log.identity()?, log.sequence()?);
             let folded = store.folded()?;
             match store.identity()? {
@@ -234,6 +237,13 @@ impl Shared {
         work: impl FnOnce(Store<'_>) -> Result<T>,
     ) -> Result<T> {
         self.fold_some(doing, true, work)
+    }
+
+    /// Runs `work` in a transaction without a fold, for tables that no change concerns.
+    fn with_pending<T>(&self, doing: &'static str, work: impl FnOnce(Store<'_>) -> Result<T>) -> Result<T> {
+        let open = lock(&self.open);
+        let store = self.store(&open.pending);
+        store.0.write_transaction(doing, || work(store))
     }
 
     fn fold_some<T>(
@@ -321,6 +331,39 @@ impl Changelog for Embedded {
         self.shared.with_all_folded("claim", |store| claims::claim_paths(store, worker, paths, lease, now))
     }
 
+    fn claim_share(&self, ask: &Ask<'_>, now: Nanos) -> Result<Share> {
+        self.shared.with_all_folded("claim", |store| workers::claim_share(store, ask, now))
+    }
+
+    fn attend(&self, worker: &WorkerId, now: Nanos) -> Result<bool> {
+        self.shared.with_pending("note a worker", |store| {
+            workers::attend(store, worker, now)?;
+            Ok(workers::draining_hosts(store)?.contains(worker.host()))
+        })
+    }
+
+    fn is_draining(&self, worker: &WorkerId) -> Result<bool> {
+        Ok(workers::draining_hosts(self.shared.store(&lock(&self.shared.open).pending))?
+            .contains(worker.host()))
+    }
+
+    fn leave(&self, worker: &WorkerId) -> Result<()> {
+        self.shared.with_pending("forget a worker", |store| workers::forget(store, &worker.0))
+    }
+
+    fn workers(&self, now: Nanos) -> Result<Vec<KnownWorker>> {
+        self.shared.with_pending("list workers", |store| workers::workers(store, now))
+    }
+
+    fn set_draining(&self, host: &str, is_draining: bool) -> Result<()> {
+        self.shared.with_pending("drain", |store| workers::set_draining(store, host, is_draining))
+    }
+
+    fn draining_hosts(&self) -> Result<Vec<String>> {
+        let open = lock(&self.shared.open);
+        Ok(workers::draining_hosts(self.shared.store(&open.pending))?.into_iter().collect())
+    }
+
     fn renew(&self, claim: &mut Claim, lease: Duration, now: Nanos) -> Result<()> {
         let expires = after(now, lease);
         let done = self.shared.with_all_folded("renew", |store| claims::renew(store, claim, now, expires))?;
@@ -345,7 +388,12 @@ impl Changelog for Embedded {
     fn give_back(&self, claims: &[&Claim], _now: Nanos) -> Result<()> {
         self.shared.with_all_folded("give back", |store| {
             // A refused claim belongs to another worker already.
-            claims.iter().try_for_each(|claim| claims::give_back_untouched(store, claim).map(drop))
+            for claim in claims {
+                if claims::give_back_untouched(store, claim)?.is_ok() {
+                    workers::take_back(store, &claim.worker, 1)?;
+                }
+            }
+            Ok(())
         })
     }
 
@@ -376,7 +424,10 @@ impl Changelog for Embedded {
     }
 
     fn expire_dead_workers(&self, is_dead: &dyn Fn(&WorkerId) -> bool) -> Result<u64> {
-        self.shared.with_all_folded("end leases", |store| claims::expire_dead_workers(store, is_dead))
+        self.shared.with_all_folded("end leases", |store| {
+            workers::forget_dead(store, is_dead)?;
+            claims::expire_dead_workers(store, is_dead)
+        })
     }
 
     fn release(&self, claim: &Claim, retry_at: Nanos, now: Nanos) -> Result<()> {

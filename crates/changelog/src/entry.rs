@@ -93,8 +93,20 @@ pub struct Entry {
 }
 
 /// Name of a worker, unique among all workers of all hosts.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WorkerId(pub String);
+
+impl WorkerId {
+    /// The host: what is before the first slash.
+    pub fn host(&self) -> &str {
+        self.0.split('/').next().unwrap_or_default()
+    }
+
+    /// The process id, if the name has one: what is between the first and the second slash.
+    pub fn process(&self) -> Option<u32> {
+        self.0.split('/').nth(1)?.parse().ok()
+    }
+}
 
 /// An entry that one worker holds until its lease ends.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,6 +17,8 @@
 --   8 claims    hash: token -> path, origin, kind, worker, granted, expires, packed
 --   9 request   string: the last request of this client and its answer, for one that asks again
 --  10 journal   stream: see journal.lua
+--  11 workers   hash: name -> since, seen, granted, packed; of workers that attend
+--  12 draining  set of hosts
 -- All sorted sets have score 0 throughout, so that they are in the order of their bytes.
 --
 -- A slot is { state, newer or false, sequence, token or 0, attempts }, a state

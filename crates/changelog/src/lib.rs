@@ -63,6 +63,10 @@
 //! and no other worker touches the path before it was refused or its lease ended. A worker calls
 //! [`still_mine`](Changelog::still_mine) right before it commits its result.
 //!
+//! # Workers
+//! A worker that asks by [`claim_share`](Changelog::claim_share) gets its fair share of what is due while other workers
+//! are known, and nothing while its host is [draining](Changelog::set_draining).
+//!
 //! # Engines
 //! [`Embedded`] (SQLite) for one host; `Redis` (feature `redis`, on by default) for several. The feature `testing` adds
 //! `model::Model`, a readable reference in memory, `conformance`, the suite that every engine passes, and `measure`.
@@ -89,6 +93,7 @@ mod ranges;
 #[cfg(feature = "redis")]
 pub mod redis;
 pub mod server;
+mod share;
 
 #[cfg(feature = "redis")]
 pub use self::redis::{Redis, address::remember_password};
@@ -101,6 +106,7 @@ pub use journal::Journal;
 pub use queue::Ticket;
 pub use ranges::{MAX_RANGES, Ranges, WHOLE};
 pub use server::Server;
+pub use share::{Ask, KnownWorker, Share, WORKER_TERM};
 
 use gabion_platform::world::{Nanos, SECOND};
 use std::time::Duration;
@@ -147,8 +153,9 @@ pub trait Changelog: Send + Sync {
     /// The engine's.
     fn claim(&self, worker: &WorkerId, limit: usize, lease: Duration, now: Nanos) -> Result<Vec<Claim>>;
 
-    /// Claims what is pending at exactly these paths (at most [`MAX_CLAIM`] of them), even before it is due. Paths at
-    /// which nothing is pending are ignored. Also returns the paths that other claims keep from being claimed now.
+    /// Claims what is pending at exactly these paths (at most [`MAX_CLAIM`] of them), even before it is due, and
+    /// even if the worker's host is draining: somebody wants these files now. Paths at which nothing is pending are
+    /// ignored. Also returns the paths that other claims keep from being claimed now.
     ///
     /// # Errors
     /// The engine's.
@@ -159,6 +166,53 @@ pub trait Changelog: Send + Sync {
         lease: Duration,
         now: Nanos,
     ) -> Result<(Vec<Claim>, Vec<Vec<u8>>)>;
+
+    /// As [`claim`](Changelog::claim), but grants a fair share of what is due if other workers are known: see [`Ask`].
+    /// An engine that knows no workers grants everything.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn claim_share(&self, ask: &Ask<'_>, now: Nanos) -> Result<Share> {
+        let claims = self.claim(ask.worker, ask.limit, ask.lease, now)?;
+        Ok(Share { claims, ..Share::default() })
+    }
+
+    /// Gives a sign of life of an attending worker, which is known from then on for [`WORKER_TERM`]. True if its host
+    /// is draining.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn attend(&self, worker: &WorkerId, now: Nanos) -> Result<bool>;
+
+    /// True if the worker's host is draining.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn is_draining(&self, worker: &WorkerId) -> Result<bool>;
+
+    /// Forgets an attending worker. Its claims stay.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn leave(&self, worker: &WorkerId) -> Result<()>;
+
+    /// Workers that attend or hold claims, in the order of their names.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn workers(&self, now: Nanos) -> Result<Vec<KnownWorker>>;
+
+    /// From now on workers of a host get no claims, or get them again. Durable.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn set_draining(&self, host: &str, is_draining: bool) -> Result<()>;
+
+    /// Hosts that are draining, in order, also those without workers.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn draining_hosts(&self) -> Result<Vec<String>>;
 
     /// Lets the lease end `lease` after `now`; even after it ran out, unless another worker claimed since.
     ///

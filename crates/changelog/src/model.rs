@@ -3,15 +3,18 @@
 //! It keeps the facts of each path in order. The pending entry follows from all of them, the rest after a completion
 //! from those after the claim.
 
+mod workers;
+
 use crate::busy::{Busy, MAX_PASSED_OVER};
 use crate::change::{Change, Span, What, When, is_within};
 use crate::entry::{Claim, Completion, Durability, Entry, Kind, Sequence, Summary, WorkerId};
 use crate::error::{Error, Refusal, Result};
 use crate::queue::Ticket;
 use crate::ranges::{MAX_RANGES, Ranges, WHOLE};
+use crate::share::{Ask, KnownWorker, Others, Presence, Share};
 use crate::{CLOCK_TOLERANCE, Changelog, MAX_CLAIM, MAX_PAGE};
 use gabion_platform::world::{Nanos, after};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,6 +29,8 @@ struct Facts {
     token: u64,
     paths: BTreeMap<Vec<u8>, Path>,
     claims: BTreeMap<u64, Lease>,
+    workers: BTreeMap<String, Presence>,
+    draining: BTreeSet<String>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -334,6 +339,10 @@ impl Facts {
     fn claim(&mut self, worker: &WorkerId, limit: usize, lease: Duration, now: Nanos) -> Vec<Claim> {
         self.end_leases(now);
         self.pull_back(now);
+        self.grant_chosen(worker, limit, lease, now)
+    }
+
+    fn grant_chosen(&mut self, worker: &WorkerId, limit: usize, lease: Duration, now: Nanos) -> Vec<Claim> {
         let mut busy = Busy::default();
         for lease in self.claims.values() {
             busy.take(lease.kind, &lease.path, lease.origin.as_deref());
@@ -434,6 +443,42 @@ impl Changelog for Model {
         Ok(self.facts().claim_paths(worker, paths, lease, now))
     }
 
+    fn claim_share(&self, ask: &Ask<'_>, now: Nanos) -> Result<Share> {
+        Ok(self.facts().claim_share(ask, now))
+    }
+
+    fn attend(&self, worker: &WorkerId, now: Nanos) -> Result<bool> {
+        let mut facts = self.facts();
+        facts.attend(worker, now);
+        Ok(facts.draining.contains(worker.host()))
+    }
+
+    fn is_draining(&self, worker: &WorkerId) -> Result<bool> {
+        Ok(self.facts().draining.contains(worker.host()))
+    }
+
+    fn leave(&self, worker: &WorkerId) -> Result<()> {
+        self.facts().workers.remove(&worker.0);
+        Ok(())
+    }
+
+    fn workers(&self, now: Nanos) -> Result<Vec<KnownWorker>> {
+        Ok(self.facts().known_workers(now))
+    }
+
+    fn set_draining(&self, host: &str, is_draining: bool) -> Result<()> {
+        let mut facts = self.facts();
+        match is_draining {
+            true => facts.draining.insert(host.to_owned()),
+            false => facts.draining.remove(host),
+        };
+        Ok(())
+    }
+
+    fn draining_hosts(&self) -> Result<Vec<String>> {
+        Ok(self.facts().draining.iter().cloned().collect())
+    }
+
     fn renew(&self, claim: &mut Claim, lease: Duration, now: Nanos) -> Result<()> {
         let mut facts = self.facts();
         facts.held(claim)?;
@@ -483,6 +528,7 @@ impl Changelog for Model {
         let mut facts = self.facts();
         let held = facts.claims.iter().filter(|(_, lease)| is_dead(&lease.worker));
         let dead: Vec<u64> = held.map(|(token, _)| *token).collect();
+        facts.workers.retain(|name, _| !is_dead(&WorkerId(name.clone())));
         dead.iter().for_each(|&token| facts.end(token));
         Ok(dead.len() as u64)
     }
@@ -494,6 +540,9 @@ impl Changelog for Model {
             facts.claims.remove(&claim.token);
             if let Ok(path) = held {
                 facts.paths.insert(claim.entry.path.clone(), Path { claim: None, ..path });
+                if let Some(presence) = facts.workers.get_mut(&claim.worker.0) {
+                    presence.granted = presence.granted.saturating_sub(1);
+                }
             }
         }
         Ok(())

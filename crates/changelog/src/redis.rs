@@ -21,6 +21,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::journal::Journal;
 use crate::queue::{Batch, Queue, Ticket};
 use crate::server::Server;
+use crate::share::{self, Ask, KnownWorker, MAX_COUNTED, Share};
 use crate::{CLOCK_TOLERANCE, Changelog, MAX_CLAIM, MAX_PAGE};
 use answer::Answer;
 use gabion_platform::world::{Nanos, after, unique_id};
@@ -150,6 +151,86 @@ impl Changelog for Redis {
         let [claims, taken] = &answer.list()?[..] else { return Err(answer.nonsense()) };
         let taken = taken.list()?.iter().map(|path| Ok(path.bytes()?.to_vec())).collect::<Result<_>>()?;
         Ok((claims_of(claims.entries()?, worker, expires), taken))
+    }
+
+    fn claim_share(&self, ask: &Ask<'_>, now: Nanos) -> Result<Share> {
+        let expires = after(now, ask.lease);
+        let [over, stale, future] = share::bounds(now).map(time);
+        let flag = |is_set| if is_set { b"1".to_vec() } else { b"0".to_vec() };
+        let arguments = [
+            ask.worker.0.clone().into_bytes(),
+            ask.limit.min(MAX_CLAIM).to_string().into(),
+            time(now),
+            time(now.saturating_add(CLOCK_TOLERANCE)),
+            time(expires),
+            MAX_PASSED_OVER.to_string().into(),
+            ask.threads.to_string().into(),
+            flag(ask.attends),
+            flag(ask.insists),
+            flag(ask.heeds_drain),
+            over,
+            stale,
+            future,
+            MAX_COUNTED.to_string().into(),
+        ];
+        let answer = self.link().call("claim_share", &arguments)?;
+        let fields = answer.list()?;
+        let [due, is_reserved, is_draining, has_others, claims] = fields.as_slice() else {
+            return Err(answer.nonsense());
+        };
+        let claims = claims_of(claims.entries()?, ask.worker, expires);
+        Ok(Share {
+            claims,
+            due: due.number()?,
+            is_reserved: is_reserved.flag()?,
+            is_draining: is_draining.flag()?,
+            has_others: has_others.flag()?,
+        })
+    }
+
+    fn attend(&self, worker: &WorkerId, now: Nanos) -> Result<bool> {
+        let [over, stale, future] = share::bounds(now).map(time);
+        let arguments = [worker.0.clone().into_bytes(), time(now), over, stale, future];
+        self.link().call("attend", &arguments)?.flag()
+    }
+
+    fn is_draining(&self, worker: &WorkerId) -> Result<bool> {
+        self.link().call("is_draining", &[worker.0.clone().into_bytes()])?.flag()
+    }
+
+    fn leave(&self, worker: &WorkerId) -> Result<()> {
+        self.link().call("leave", &[worker.0.clone().into_bytes()]).map(drop)
+    }
+
+    fn workers(&self, now: Nanos) -> Result<Vec<KnownWorker>> {
+        let [over, _, future] = share::bounds(now).map(time);
+        let known = self.link().call("known_workers", &[over, future])?.list()?;
+        let mut known = known.iter().map(Answer::known_worker).collect::<Result<Vec<_>>>()?;
+        known.sort_by(|one, other| one.worker.cmp(&other.worker));
+        Ok(known)
+    }
+
+    fn set_draining(&self, host: &str, is_draining: bool) -> Result<()> {
+        let is_draining = if is_draining { "1" } else { "0" };
+        self.link().call("set_draining", &[host.into(), is_draining.into()]).map(drop)
+    }
+
+    fn draining_hosts(&self) -> Result<Vec<String>> {
+        let hosts = self.link().call("draining_hosts", &[])?.list()?;
+        let mut hosts = hosts.iter().map(Answer::text).collect::<Result<Vec<_>>>()?;
+        hosts.sort();
+        Ok(hosts)
+    }
+
+    fn give_back(&self, claims: &[&Claim], _now: Nanos) -> Result<()> {
+        if claims.is_empty() {
+            return Ok(());
+        }
+        let mut link = self.link();
+        let claim = |claim: &&Claim| [claim.worker.0.clone().into(), claim.entry.path.clone(), token(claim)];
+        let arguments: Vec<Vec<u8>> =
+            [link.next_request()].into_iter().chain(claims.iter().flat_map(claim)).collect();
+        link.call("give_back", &arguments).map(drop)
     }
 
     fn renew(&self, claim: &mut Claim, lease: Duration, now: Nanos) -> Result<()> {

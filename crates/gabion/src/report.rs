@@ -10,6 +10,7 @@ mod selected;
 pub mod shard;
 pub mod status;
 mod vault;
+pub mod work;
 
 pub use events::{Event, LiveStatus, SourceEvent, WorkerReport};
 pub use selected::{ProtectSelectedPlan, ProtectSelectedReport};

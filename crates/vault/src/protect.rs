@@ -4,7 +4,7 @@ pub(crate) mod renamed;
 pub mod selected;
 
 use crate::catalogue::{CatalogueError, Change as ScannedChange, Class, LONG_JOURNAL, State};
-use crate::changelog::{self, Change, When};
+use crate::changelog::{self, Change, When, WorkerId};
 use crate::coder::Coders;
 use crate::displaced::{self, Awaited};
 use crate::examine::{self, ExamineError, ProtectedFile};
@@ -18,10 +18,10 @@ use crate::throttle::Throttle;
 use crate::tree;
 use crate::vault::{Vault, VaultError};
 use crate::worker::{
-    self, Admission, AdmissionContext, Done, GuardVerdict, Scanned, WorkError, WorkedVault, Worker,
+    self, Admission, AdmissionContext, Batch, Done, GuardVerdict, Scanned, WorkError, WorkedVault, Worker,
     WorkerOptions,
 };
-use crate::world::{Nanos, unique_id};
+use crate::world::Nanos;
 use crate::write_once;
 use std::collections::BTreeSet;
 
@@ -297,7 +297,10 @@ pub fn protect(vault: &Vault, context: RunContext<'_>) -> Result<Report, Protect
     // This run records what the scan passed; other processes may record more.
     let verdict = if approved { GuardVerdict::Approved } else { GuardVerdict::Passed };
     let admission = held.is_none().then(|| admission(vault, verdict)).transpose()?;
-    let options = WorkerOptions { approved, hold: held.is_some(), ..WorkerOptions::new(&scanned) };
+    // A person types this command: a drain is about workers.
+    let heeds_drain = false;
+    let options =
+        WorkerOptions { approved, hold: held.is_some(), heeds_drain, ..WorkerOptions::new(&scanned) };
     let done =
         with_worker(vault, context, options, |worker| carry_out(vault, &order, worker, admission.as_ref()))?;
     if held.is_none() {
@@ -333,10 +336,33 @@ pub(crate) fn purge_displaced(vault: &Vault, awaited: Awaited) {
 pub fn work(vault: &Vault, context: RunContext<'_>) -> Result<Done, WorkError> {
     vault.follow().map_err(Box::new)?;
     let scanned = Scanned::default();
+    work_with(vault, context, WorkerOptions::new(&scanned), &unique_name(vault)?)
+}
+
+/// As [`work`], for an attending worker with a name, which has [followed](Vault::follow) the other hosts. `on_batch` is
+/// called after each batch that did something.
+///
+/// # Errors
+/// See [`WorkError`].
+pub fn work_attending(
+    vault: &Vault,
+    context: RunContext<'_>,
+    name: &WorkerId,
+    on_batch: &(dyn Fn(Batch) + Sync),
+) -> Result<Done, WorkError> {
+    let scanned = Scanned::default();
+    work_with(vault, context, WorkerOptions { attends: true, on_batch, ..WorkerOptions::new(&scanned) }, name)
+}
+
+fn work_with(
+    vault: &Vault,
+    context: RunContext<'_>,
+    options: WorkerOptions<'_>,
+    name: &WorkerId,
+) -> Result<Done, WorkError> {
     let run = |options: WorkerOptions<'_>, admission: Option<&Admission<'_>>| {
-        with_worker(vault, context, options, |worker| worker.drain(admission))
+        with_named_worker(vault, context, options, name.clone(), |worker| worker.drain(admission))
     };
-    let options = WorkerOptions::new(&scanned);
     let done = run(options, Some(&admission(vault, GuardVerdict::Stale)?))?;
     // Known files wait for a scan and an approval; new files are protected now.
     if !done.refused {
@@ -372,6 +398,20 @@ pub(crate) fn with_worker<T, E: From<WorkError>>(
     options: WorkerOptions<'_>,
     work: impl FnOnce(&Worker<'_>) -> Result<T, E>,
 ) -> Result<T, E> {
+    with_named_worker(vault, context, options, unique_name(vault)?, work)
+}
+
+fn unique_name(vault: &Vault) -> Result<WorkerId, WorkError> {
+    worker::unique_name().map_err(|source| WorkError::Repository { path: vault.root.clone(), source })
+}
+
+fn with_named_worker<T, E: From<WorkError>>(
+    vault: &Vault,
+    context: RunContext<'_>,
+    options: WorkerOptions<'_>,
+    name: WorkerId,
+    work: impl FnOnce(&Worker<'_>) -> Result<T, E>,
+) -> Result<T, E> {
     let throttle = Throttle::new(context.rate.or(vault.policy.rate));
     let progress = |progress: Progress| {
         if let Progress::Done(_, bytes) = progress {
@@ -380,11 +420,9 @@ pub(crate) fn with_worker<T, E: From<WorkError>>(
         (context.progress)(progress);
     };
     let failed = |source| WorkError::Repository { path: vault.root.clone(), source };
-    let id = unique_id().map_err(failed)?;
     if let Some(pool) = &vault.pool {
         pool.relocate_all_former_redundancy(&vault.coders).map_err(|error| failed(error.into()))?;
     }
-    let name = worker::name(u32::from_le_bytes([id[0], id[1], id[2], id[3]]));
     let run = RunContext { threads: context.threads.max(1), progress: &progress, ..context };
     work(&Worker { vault: WorkedVault::of(vault), run, options, name })
 }

@@ -3,9 +3,9 @@
 //!
 //! A worker repeats this until nothing is due ([`Worker::drain`]):
 //!
-//! 1. It claims a batch of entries. Their number follows from how long the last batch took (`pace`). A claim is a
-//!    lease, which is renewed during the batch (`lease`). With an [`Admission`], the guard may refuse the claims
-//!    (`admission`).
+//! 1. It claims a batch of entries. Their number follows from how long the last batch took (`pace`), and from the
+//!    changelog, which leaves other workers their shares. A claim is a lease, which is renewed during the batch
+//!    (`lease`). With an [`Admission`], the guard may refuse the claims (`admission`).
 //! 2. `select`: claims that need no encoding are released or completed, for example those that wait for a scan or an
 //!    approval (`scope`). The others become jobs, with what the catalogue knows of their files.
 //! 3. `moving`: redundancy of renamed files is set aside, then moved to the new names.
@@ -34,19 +34,19 @@ mod scope;
 mod select;
 
 pub use admission::{Admission, AdmissionContext, GuardVerdict};
-pub use done::Done;
+pub use done::{Batch, Done};
 use encoding::Encoding;
 use identity::is_dead;
-pub use identity::name;
+pub use identity::{name, unique_name};
 use lease::{LEASE, Leases};
 use moving::Former;
 pub(crate) use moving::recover;
-use pace::{Budget, Pace};
+use pace::{Budget, Pace, Patience};
 pub(crate) use scope::MISSING_RETRY_TIME;
 pub use scope::Scanned;
 
 use crate::catalogue::{Catalogue, CatalogueError};
-use crate::changelog::{self, Changelog, Claim, Refusal, Summary, WorkerId};
+use crate::changelog::{self, Ask, Changelog, Claim, Refusal, WorkerId};
 use crate::coder::Coders;
 use crate::displaced::PresentFile;
 use crate::encode::{EncodeError, Encoded, Known};
@@ -153,12 +153,27 @@ pub struct WorkerOptions<'a> {
     /// A person approved the changes: a file that has the size and mtime of another one but different content is
     /// accepted.
     pub approved: bool,
+    /// Other workers leave this one its share of what is due, also while it waits.
+    pub attends: bool,
+    /// Claim nothing, and give back what has not begun, while this host is draining.
+    pub heeds_drain: bool,
+    /// Called after each batch that did something.
+    pub on_batch: &'a (dyn Fn(Batch) + Sync),
 }
 
 impl<'a> WorkerOptions<'a> {
-    /// Nothing held or approved, no live events.
+    /// Nothing held or approved, no live events; a worker that heeds drains, and is known by its claims only.
     pub fn new(scanned: &'a Scanned) -> WorkerOptions<'a> {
-        WorkerOptions { scanned, hold: false, retry: RETRY, live_events: false, approved: false }
+        WorkerOptions {
+            scanned,
+            hold: false,
+            retry: RETRY,
+            live_events: false,
+            approved: false,
+            attends: false,
+            heeds_drain: true,
+            on_batch: &|_| {},
+        }
     }
 }
 
@@ -221,18 +236,26 @@ impl Worker<'_> {
     /// See [`WorkError`].
     pub fn drain(&self, admission: Option<&Admission<'_>>) -> Result<Done, WorkError> {
         let WorkedVault { storage, coders, clock, changelog, catalogue, .. } = self.vault;
-        let (mut done, mut pace) = (Done::default(), Pace::new());
+        let (mut done, mut pace, mut patience) =
+            (Done::default(), Pace::new(self.options.attends), Patience::default());
         recover(storage, coders, catalogue).map_err(|source| self.repository_error(source))?;
         while !(self.run.stopped)() {
-            // Counting reads all that is pending, so it is done only while others work.
-            let pending = match changelog.has_claims()? {
-                true => changelog.pending()?,
-                false => Summary::default(),
+            let ask = Ask {
+                worker: &self.name,
+                limit: pace.limit(self.run.threads),
+                threads: self.run.threads,
+                lease: LEASE,
+                attends: self.options.attends,
+                insists: patience.is_over(clock),
+                heeds_drain: self.options.heeds_drain,
             };
-            let unclaimed = pending.entries().saturating_sub(pending.claimed);
-            let limit = pace.limit(self.run.threads, unclaimed, pending.claimed);
             let claimed_at = clock.now();
-            let claims = changelog.claim(&self.name, limit, LEASE, claimed_at)?;
+            let share = changelog.claim_share(&ask, claimed_at)?;
+            if share.is_draining {
+                done.draining = true;
+                break;
+            }
+            let claims = share.claims;
             let is_admitted = admission.map(|admission| admission.admits(&claims)).transpose()?;
             if is_admitted == Some(false) {
                 changelog.give_back(&claims.iter().collect::<Vec<_>>(), clock.now())?;
@@ -240,10 +263,20 @@ impl Worker<'_> {
                 break;
             }
             if !claims.is_empty() {
-                let (budget, count) = (Budget::new(clock), claims.len());
-                let leases = Leases::new(changelog, clock, &claims, claimed_at);
+                patience.end();
+                let (budget, count, before) = (Budget::new(clock), claims.len(), done.batch());
+                let leases = Leases::new(self, &claims, claimed_at);
                 let given_back = leases.during(|| self.batch(claims, &leases, &budget, &mut done))?;
                 pace.took(count - given_back, budget.used());
+                let batch = done.batch().since(before);
+                if batch != Batch::default() {
+                    (self.options.on_batch)(batch);
+                }
+            } else if share.is_reserved {
+                // A dead worker of this host needs no share.
+                if !patience.is_new() || changelog.expire_dead_workers(&is_dead)? == 0 {
+                    patience.wait();
+                }
             } else if changelog.expire_dead_workers(&is_dead)? == 0 {
                 break;
             }
@@ -300,7 +333,7 @@ impl Worker<'_> {
                 false => group.iter().for_each(|job| encoding.encode(job, self.run.threads)),
             }
             given_back += self.conclude(group, leases, done)?;
-            if budget.is_spent() {
+            if encoding.is_over() {
                 given_back += self.give_back(large.by_ref().collect(), leases)?;
             }
         }
@@ -353,6 +386,14 @@ impl Worker<'_> {
         }
         Ok(())
     }
+}
+
+/// Ends the claims of workers of this host whose processes are gone. Returns their number.
+///
+/// # Errors
+/// The changelog's.
+pub fn expire_dead(changelog: &dyn Changelog) -> changelog::Result<u64> {
+    changelog.expire_dead_workers(&is_dead)
 }
 
 /// True if the claim's file was renamed or deleted after the claim was made.

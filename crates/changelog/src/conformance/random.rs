@@ -6,11 +6,15 @@ use crate::change::{Change, Span, When};
 use crate::entry::Claim;
 use crate::error::Error;
 use crate::model::Model;
+use crate::share::Ask;
 use gabion_platform::world::{Nanos, SECOND};
 use std::time::Duration;
 
 /// Few names, so that they meet; some of them nested, one that sorts between a directory and what is in it.
 const PATHS: [&str; 12] = ["a", "a/b", "a/b/c", "a/d", "a-", "e", "e/b", "e/f", "g", "g/b/c", "h", "ab"];
+
+/// On two hosts.
+const WORKERS: [&str; 3] = ["a/1", "a/2", "b/1"];
 
 /// Numbers that look random and can be repeated (xorshift64*).
 struct Random(u64);
@@ -78,7 +82,40 @@ pub fn compare_with_model(site: Site<'_>, name: &str, seed: u64, operations: u32
                 let [model, engine] = both.map(|log| answer(log.record(&changes)));
                 assert_eq!(model, engine, "{}", context(&format!("{changes:?}")));
             }
-            12..16 => {
+            12..14 => {
+                let name = worker(WORKERS[random.below(3) as usize]);
+                let ask = Ask {
+                    worker: &name,
+                    limit: random.below(6) as usize,
+                    threads: 1 + random.below(3) as usize,
+                    lease: Duration::from_secs(random.below(10)),
+                    attends: random.below(3) > 0,
+                    insists: random.below(4) == 0,
+                    heeds_drain: random.below(4) > 0,
+                };
+                let [model, engine] = both.map(|log| log.claim_share(&ask, now).expect("claims"));
+                assert_eq!(model, engine, "{}", context(&format!("{ask:?}")));
+                claims.extend(model.claims);
+            }
+            23 if random.below(2) == 0 => {
+                let name = WORKERS[random.below(3) as usize];
+                let how = random.below(8);
+                let both = both.map(|log| match how {
+                    0 => answer(log.leave(&worker(name))),
+                    1 | 2 => {
+                        answer(log.set_draining(worker(name).host(), how == 1 && random.0.is_multiple_of(4)))
+                    }
+                    _ => answer(log.attend(&worker(name), now)),
+                });
+                assert_eq!(both[0], both[1], "{}", context(&format!("{how} of {name}")));
+            }
+            16 if claims.len() > 2 => {
+                let some: Vec<Claim> = claims.split_off(claims.len() - 2);
+                let [model, engine] =
+                    both.map(|log| answer(log.give_back(&some.iter().collect::<Vec<_>>(), now)));
+                assert_eq!(model, engine, "{}", context("give back"));
+            }
+            14..16 => {
                 let (limit, lease) = (random.below(4) as usize, Duration::from_secs(random.below(10)));
                 let [model, engine] =
                     both.map(|log| log.claim(&worker("w"), limit, lease, now).expect("claims"));
@@ -116,5 +153,7 @@ pub fn compare_with_model(site: Site<'_>, name: &str, seed: u64, operations: u32
         assert_eq!(of_model, of_engine, "{}", context("entries"));
         let [of_model, of_engine] = both.map(|log| (answer(log.pending()), answer(log.sequence())));
         assert_eq!(of_model, of_engine, "{}", context("sums"));
+        let [of_model, of_engine] = both.map(|log| (answer(log.workers(now)), answer(log.draining_hosts())));
+        assert_eq!(of_model, of_engine, "{}", context("workers"));
     }
 }

@@ -7,6 +7,7 @@ use crate::entry::{Claim, Completion, WorkerId};
 use crate::error::{Refusal, Result};
 use crate::{CLOCK_TOLERANCE, MAX_CLAIM};
 use gabion_platform::world::{Nanos, after};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Result for a worker that may no longer hold its claim. The transaction commits in either case, because it ends the
@@ -20,15 +21,21 @@ pub(super) fn claim(
     lease: Duration,
     now: Nanos,
 ) -> Result<Vec<Claim>> {
-    let mut busy = end_leases(store, now)?;
+    let mut busy = begin(store, now)?.0;
+    grant_chosen(store, &mut busy, worker, limit, lease, now)
+}
+
+/// Ends leases that ran out, and corrects times from the future. Returns the paths of live claims and the names of
+/// their workers.
+pub(super) fn begin(store: Store<'_>, now: Nanos) -> Result<(Busy, BTreeSet<String>)> {
+    let begun = end_leases(store, now)?;
     for (path, mut row) in store.stamped_after(now.saturating_add(CLOCK_TOLERANCE))? {
         if let Some(slot) = &mut row.slot {
             slot.state.pull_back(now);
         }
         store.write(&path, &row)?;
     }
-    let chosen = choose(store, &mut busy, limit.min(MAX_CLAIM), now)?;
-    grant(store, worker, chosen, lease, now)
+    Ok(begun)
 }
 
 /// As [`claim`], for these paths, due or not; also the paths that other claims are in the way of.
@@ -39,7 +46,7 @@ pub(super) fn claim_paths(
     lease: Duration,
     now: Nanos,
 ) -> Result<(Vec<Claim>, Vec<Vec<u8>>)> {
-    let mut busy = end_leases(store, now)?;
+    let (mut busy, _) = end_leases(store, now)?;
     let (mut chosen, mut taken) = (Vec::new(), Vec::new());
     for path in paths.iter().take(MAX_CLAIM) {
         let Some(Slot { state, token, .. }) = store.row(path)?.slot else { continue };
@@ -49,6 +56,19 @@ pub(super) fn claim_paths(
         }
     }
     Ok((grant(store, worker, chosen, lease, now)?, taken))
+}
+
+/// Claims entries that touch no busy path.
+pub(super) fn grant_chosen(
+    store: Store<'_>,
+    busy: &mut Busy,
+    worker: &WorkerId,
+    limit: usize,
+    lease: Duration,
+    now: Nanos,
+) -> Result<Vec<Claim>> {
+    let chosen = choose(store, busy, limit.min(MAX_CLAIM), now)?;
+    grant(store, worker, chosen, lease, now)
 }
 
 /// Gives a worker claims on these paths.
@@ -102,10 +122,10 @@ fn choose(store: Store<'_>, busy: &mut Busy, limit: usize, now: Nanos) -> Result
     Ok(chosen)
 }
 
-/// Ends the claims whose lease ran out; the paths of the others. A lease from the future was given before the
-/// clock was set back: it lasts as long as it was meant to, from now on.
-fn end_leases(store: Store<'_>, now: Nanos) -> Result<Busy> {
-    let mut busy = Busy::default();
+/// Ends the claims whose lease ran out; the paths and the workers of the others. A lease from the future was given
+/// before the clock was set back: it lasts as long as it was meant to, from now on.
+fn end_leases(store: Store<'_>, now: Nanos) -> Result<(Busy, BTreeSet<String>)> {
+    let (mut busy, mut workers) = (Busy::default(), BTreeSet::new());
     for lock in store.locks()? {
         if lock.granted <= now && lock.expires <= now {
             end(store, &lock)?;
@@ -116,8 +136,9 @@ fn end_leases(store: Store<'_>, now: Nanos) -> Result<Busy> {
             store.lease(lock.token, now, now.saturating_add(lease))?;
         }
         busy.take(lock.kind, &lock.path, lock.origin.as_deref());
+        workers.insert(lock.worker);
     }
-    Ok(busy)
+    Ok((busy, workers))
 }
 
 /// Expires a claim: its worker is gone.

@@ -114,6 +114,11 @@ impl Database<'_> {
         run().map(drop).map_err(|reason| self.refusal(doing, reason))
     }
 
+    /// Runs statements without values.
+    pub(super) fn run(self, statements: &str) -> Result<()> {
+        self.connection.execute_batch(statements).map_err(|reason| self.refusal("write", reason))
+    }
+
     /// Runs a statement and says how many rows it changed.
     pub(super) fn execute(self, sql: &str, values: impl Params) -> Result<usize> {
         let run = || self.connection.prepare_cached(sql)?.execute(values);

@@ -148,6 +148,21 @@ impl Store<'_> {
         Ok(())
     }
 
+    /// Number of rows that are due and not claimed, up to `most`.
+    pub(super) fn count_due(self, now: Nanos, most: u64) -> Result<u64> {
+        let (mut priority, mut count) = (i64::MAX, 0);
+        let next = "SELECT max(priority) FROM pending WHERE token = 0 AND priority < ?1";
+        let sql = "SELECT count(*) FROM (SELECT 1 FROM pending \
+                   WHERE token = 0 AND priority = ?1 AND due <= ?2 LIMIT ?3)";
+        while count < most
+            && let Some(lower) = self.0.value::<Option<i64>>(next, [priority])?
+        {
+            priority = lower;
+            count += self.0.value::<u64>(sql, params![priority, now, most - count])?;
+        }
+        Ok(count)
+    }
+
     /// Rows whose time was set later than `time`, and that nobody works on.
     pub(super) fn stamped_after(self, time: Nanos) -> Result<Vec<(Vec<u8>, Row)>> {
         let newest: Nanos = self.0.value("SELECT newest_stamp FROM counters", [])?;

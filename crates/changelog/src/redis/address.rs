@@ -19,6 +19,11 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Time after which a connection ends on which the kernel of the server's host acknowledges nothing: the network is
+/// cut. A slow server is waited for longer.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
 
 /// Environment variable with the password.
 pub const PASSWORD: &str = "GABION_REDIS_PASSWORD";
@@ -65,6 +70,8 @@ pub(super) fn client(url: &str) -> Result<Client> {
     let failed =
         |doing: &'static str| move |reason: io::Error| Error::System { doing, reason: Arc::new(reason) };
     let info = with_password(url, info).map_err(failed("read the password of the Redis server"))?;
+    let connections = info.tcp_settings().clone().set_user_timeout(UNACKNOWLEDGED);
+    let info = info.set_tcp_settings(connections);
     if !matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
         return Client::open(info).map_err(wrong);
     }

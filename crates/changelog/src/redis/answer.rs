@@ -1,9 +1,10 @@
 //! Answers of the functions of the library on the server.
 
 use crate::change::Span;
-use crate::entry::{Entry, Kind, Sequence, Summary};
+use crate::entry::{Entry, Kind, Sequence, Summary, WorkerId};
 use crate::error::{Error, Result};
 use crate::ranges::Ranges;
+use crate::share::KnownWorker;
 use gabion_platform::world::Nanos;
 use redis::Value;
 
@@ -37,6 +38,30 @@ impl Answer {
             Value::Int(number) => u64::try_from(number).map_err(|_| self.nonsense()),
             _ => self.text()?.parse().map_err(|_| self.nonsense()),
         }
+    }
+
+    /// 0 or 1.
+    pub(super) fn flag(&self) -> Result<bool> {
+        match self.number()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(self.nonsense()),
+        }
+    }
+
+    /// A worker that attends or holds claims.
+    pub(super) fn known_worker(&self) -> Result<KnownWorker> {
+        let fields = self.list()?;
+        let [name, since, claims, attends, is_draining] = fields.as_slice() else {
+            return Err(self.nonsense());
+        };
+        Ok(KnownWorker {
+            worker: WorkerId(name.text()?),
+            since: since.time()?,
+            claims: claims.number()?,
+            attends: attends.flag()?,
+            is_draining: is_draining.flag()?,
+        })
     }
 
     /// The number of a change.

@@ -4,7 +4,7 @@ use crate::entry::Durability;
 use crate::error::{Error, Result};
 use crate::redis::answer::Answer;
 use crate::server::Server;
-use gabion_platform::world::{Nanos, unique_id};
+use gabion_platform::world::{Nanos, Stopwatch, unique_id};
 use redis::{Client, Cmd, Connection, ConnectionAddr, RedisError, ServerErrorKind, Value};
 use std::sync::Arc;
 use std::thread;
@@ -15,8 +15,12 @@ const LIBRARY: &str =
 /// What the names of its functions begin with.
 const PREFIX: &str = "gabion_changelog_2_";
 const KEYS: [&str; 8] = ["counters", "entries", "paths", "waiting", "stamps", "firsts", "sums", "claims"];
+/// After the key of this client, so that they have the numbers that the library knows.
+const LATER_KEYS: [&str; 3] = ["journal", "workers", "draining"];
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// While the server is away: enough for a packet to be lost.
+const SHORT_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A call takes milliseconds, but `appendfsync always` may wait for a slow disk.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long the server may take to bring its file to stable storage, where it has to be asked.
@@ -24,6 +28,9 @@ const SYNC_MILLISECONDS: u64 = 10_000;
 /// How often a call is tried before the server counts as away; the pauses add up to three seconds, enough for a
 /// server that is started again at once.
 const ATTEMPTS: u32 = 6;
+/// Time without a connection after which a call is not tried again: where the network is cut, each attempt takes
+/// seconds. It is longer than the pauses together, and a server that is only slow gets all attempts.
+const LONG: Duration = CONNECT_TIMEOUT;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// A client of the server that does one thing at a time.
@@ -35,6 +42,11 @@ pub(super) struct Link {
     address: String,
     keys: Vec<String>,
     requests: u64,
+    /// The last call found nobody. Until one succeeds, each tries once if there is no answer: several threads may wait
+    /// for their turns.
+    is_away: bool,
+    /// The last attempt to connect succeeded.
+    is_reached: bool,
     /// Take a server that forgets acknowledged changes when it crashes.
     allow_forgetful: bool,
 }
@@ -82,11 +94,21 @@ impl Link {
         let keys = KEYS
             .iter()
             .copied()
-            .chain([id.as_str(), "journal"])
+            .chain([id.as_str()])
+            .chain(LATER_KEYS)
             .map(|key| format!("gabion:{{{name}}}:{key}"));
         let keys = keys.collect();
         let allow_forgetful = server.allow_forgetful;
-        Ok(Link { client, connection: None, address, keys, requests: 0, allow_forgetful })
+        Ok(Link {
+            client,
+            connection: None,
+            address,
+            keys,
+            requests: 0,
+            is_away: false,
+            is_reached: false,
+            allow_forgetful,
+        })
     }
 
     /// A number for a call that must not be done twice, and has to be repeated with the same number.
@@ -106,10 +128,14 @@ impl Link {
     fn ask(&mut self, doing: &'static str, command: &Cmd) -> Result<Value> {
         let mut pause = FIRST_PAUSE;
         let mut attempts = 0;
+        let mut unreached = Stopwatch::start();
         loop {
             attempts += 1;
             let reason = match self.attempt(command) {
-                Ok((value, true)) => return Ok(value),
+                Ok((value, true)) => {
+                    self.is_away = false;
+                    return Ok(value);
+                }
                 Ok((_, false)) => {
                     let (address, waited_ms) = (self.address.clone(), SYNC_MILLISECONDS);
                     return Err(Error::NotSynced { address, waited_ms });
@@ -121,12 +147,17 @@ impl Link {
             if !unknown && !is_transient(&reason) {
                 return Err(Error::Server { doing, address: self.address.clone(), reason: Arc::new(reason) });
             }
-            if attempts >= ATTEMPTS {
+            // The old connection may have half an answer left; a new one also loads the library.
+            self.connection = None;
+            if self.is_reached {
+                unreached = Stopwatch::start();
+            }
+            let is_long = unreached.elapsed() >= LONG;
+            if attempts >= ATTEMPTS || is_long || (self.is_away && is_silent(&reason)) {
+                self.is_away = true;
                 let address = self.address.clone();
                 return Err(Error::Away { address, attempts, reason: Arc::new(reason) });
             }
-            // The old connection may have half an answer left; a new one also loads the library.
-            self.connection = None;
             if !unknown {
                 thread::sleep(pause);
                 pause *= 2;
@@ -152,7 +183,10 @@ impl Link {
         let (connection, promise) = match self.connection.take() {
             Some(connected) => connected,
             None => {
-                let mut connection = self.client.get_connection_with_timeout(CONNECT_TIMEOUT)?;
+                self.is_reached = false;
+                let timeout = if self.is_away { SHORT_CONNECT_TIMEOUT } else { CONNECT_TIMEOUT };
+                let mut connection = self.client.get_connection_with_timeout(timeout)?;
+                self.is_reached = true;
                 connection.set_read_timeout(Some(ANSWER_TIMEOUT))?;
                 connection.set_write_timeout(Some(ANSWER_TIMEOUT))?;
                 // A server that wants a password reports it for a short command only.
@@ -216,12 +250,15 @@ fn is_unknown_function(reason: &RedisError) -> bool {
     reason.to_string().contains("Function not found")
 }
 
+/// True if nothing answered, not even a server that is starting.
+fn is_silent(reason: &RedisError) -> bool {
+    reason.is_io_error() || reason.is_connection_dropped() || reason.is_timeout()
+}
+
 /// True if the same command may succeed a moment later.
 fn is_transient(reason: &RedisError) -> bool {
     let busy = [ServerErrorKind::BusyLoading, ServerErrorKind::TryAgain, ServerErrorKind::MasterDown];
-    reason.is_io_error()
-        || reason.is_connection_dropped()
-        || reason.is_timeout()
+    is_silent(reason)
         || busy.iter().any(|&kind| reason.kind() == redis::ErrorKind::Server(kind))
         || reason.code() == Some("BUSY")
 }

@@ -1,9 +1,11 @@
 //! Report of `gabion status`.
 
+use super::work::KnownWorkerReport;
 use super::{
     ClassReport, FileAmount, OverdueReport, ProblemReport, changes, path_text, path_texts, system_path_text,
 };
 use gabion_vault::catalogue::State;
+use gabion_vault::changelog::KnownWorker;
 use gabion_vault::degraded::Record;
 use gabion_vault::promises::VaultPromise;
 use gabion_vault::replaced::Run;
@@ -44,6 +46,7 @@ pub struct StatusReport<'a> {
     user_policy_warnings: usize,
     filesystem_wide: Option<&'a str>,
     daemon: Option<&'a Value>,
+    workers: Option<Vec<KnownWorkerReport>>,
 }
 
 /// Files with a configured and an actual number of redundancy blocks per stripe.
@@ -90,8 +93,13 @@ struct GrownFile {
 }
 
 impl<'a> StatusReport<'a> {
-    /// Of a status, and of what the daemon says about the vault.
-    pub fn new(vault: &Vault, status: &'a Status, daemon: Option<&'a Value>) -> StatusReport<'a> {
+    /// Of a status, of what the daemon says about the vault, and of the workers that the changelog knows.
+    pub fn new(
+        vault: &Vault,
+        status: &'a Status,
+        daemon: Option<&'a Value>,
+        workers: Option<&[KnownWorker]>,
+    ) -> StatusReport<'a> {
         let cell = |(&(configured, actual), &(files, bytes)): (&(u32, u32), &(u64, u64))| MatrixCell {
             configured,
             actual,
@@ -134,6 +142,8 @@ impl<'a> StatusReport<'a> {
             displaced: status.displaced.map(FileAmount::new),
             filesystem_wide: status.filesystem_wide.as_deref(),
             daemon,
+            // Unknown while the changelog's server is away.
+            workers: workers.map(|workers| workers.iter().map(KnownWorkerReport::new).collect()),
         }
     }
 }

@@ -388,7 +388,8 @@ impl Keeper {
             (false, false) => GuardVerdict::Stale,
         };
         let admission = (!hold).then(|| admission(&self.vault, verdict)).transpose()?;
-        let options = WorkerOptions { scanned: &self.scanned, hold, retry, live_events: true, approved };
+        let options =
+            WorkerOptions { hold, retry, live_events: true, approved, ..WorkerOptions::new(&self.scanned) };
         let done = with_worker(&self.vault, self.context(&stopped), options, |worker| {
             worker.drain(admission.as_ref())
         })?;

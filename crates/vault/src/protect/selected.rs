@@ -132,7 +132,9 @@ pub fn protect_selected(
     let ahead = (sum(&|(files, _)| files), sum(&|(_, bytes)| bytes));
     (context.progress)(Progress::Step("protecting", Some(ahead)));
     let scanned = Scanned::default();
-    let options = WorkerOptions { hold: held.is_some(), ..WorkerOptions::new(&scanned) };
+    // A person typed this command: a drain is about workers.
+    let heeds_drain = false;
+    let options = WorkerOptions { hold: held.is_some(), heeds_drain, ..WorkerOptions::new(&scanned) };
     let (mut done, mut pending) = (Done::default(), 0);
     with_worker(vault, context, options, |worker| -> Result<(), ProtectError> {
         let mut paths = Vec::new();

@@ -72,6 +72,8 @@ impl Worker<'_> {
         let Job { claim, former, moved, .. } = &job;
         match result {
             None if job.treatment.is_some() => not_begun.push(job),
+            // The worker ends. The file did not fail.
+            Some(Err(EncodeError::Stopped)) => not_begun.push(job),
             Some(Err(_)) if is_gone && self.may_have_moved(claim)? => {
                 self.undo_move(claim, *moved)?;
                 self.retry_missing(claim, done)?;

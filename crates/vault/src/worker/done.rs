@@ -12,6 +12,46 @@ use crate::world::Nanos;
 use std::collections::HashSet;
 use std::ops::Range;
 
+/// What a worker did in one batch of claims.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Batch {
+    /// Files that were encoded, and bytes of their data.
+    pub encoded: u64,
+    /// See `encoded`.
+    pub encoded_bytes: u64,
+    /// Files whose existing redundancy was valid and was adopted.
+    pub adopted: u64,
+    /// Files whose redundancy was moved.
+    pub moved: u64,
+    /// Files whose redundancy was removed.
+    pub removed: u64,
+}
+
+impl Batch {
+    /// What was done after `before`.
+    pub(super) fn since(self, before: Batch) -> Batch {
+        Batch {
+            encoded: self.encoded - before.encoded,
+            encoded_bytes: self.encoded_bytes - before.encoded_bytes,
+            adopted: self.adopted - before.adopted,
+            moved: self.moved - before.moved,
+            removed: self.removed - before.removed,
+        }
+    }
+
+    /// Sum of both.
+    #[must_use]
+    pub fn and(self, other: Batch) -> Batch {
+        Batch {
+            encoded: self.encoded + other.encoded,
+            encoded_bytes: self.encoded_bytes + other.encoded_bytes,
+            adopted: self.adopted + other.adopted,
+            moved: self.moved + other.moved,
+            removed: self.removed + other.removed,
+        }
+    }
+}
+
 /// Counts and lists of what workers did.
 #[derive(Debug, Default, Clone)]
 pub struct Done {
@@ -51,6 +91,8 @@ pub struct Done {
     pub held: u64,
     /// Admission refused the claims: more files changed than the guard allows.
     pub refused: bool,
+    /// The worker's host is draining: it claims nothing.
+    pub draining: bool,
     /// Write-once files that changed: they keep their redundancy and are recorded as damaged.
     pub write_once: Vec<Vec<u8>>,
     /// Paths to scan: gaps and moved directories, with everything below them.
@@ -66,6 +108,12 @@ impl Done {
     pub fn is_something(&self) -> bool {
         let all = [self.encoded, self.adopted, self.moved, self.removed, self.failures, self.held];
         all.iter().any(|&number| number > 0) || !self.damaged.is_empty() || !self.write_once.is_empty()
+    }
+
+    /// Counts of what was done so far.
+    pub(super) fn batch(&self) -> Batch {
+        let Done { encoded, encoded_bytes, adopted, moved, removed, .. } = *self;
+        Batch { encoded, encoded_bytes, adopted, moved, removed }
     }
 
     /// Sum of both.
@@ -87,6 +135,7 @@ impl Done {
         self.changed.extend(other.changed);
         self.held += other.held;
         self.refused |= other.refused;
+        self.draining |= other.draining;
         self.write_once.extend(other.write_once);
         self.for_scan.extend(other.for_scan);
         self.vanished.extend(other.vanished);

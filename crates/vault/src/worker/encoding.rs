@@ -34,7 +34,12 @@ impl<'a> Encoding<'a> {
         Encoding { encoder, run: worker.run, leases, budget, flushed }
     }
 
-    /// Encodes jobs, one per thread. When the batch's time is spent, each thread finishes its current job and the other
+    /// True if jobs that have not begun are to be given back: the batch's time is spent, or the host is draining.
+    pub(super) fn is_over(&self) -> bool {
+        self.budget.is_spent() || self.leases.is_draining()
+    }
+
+    /// Encodes jobs, one per thread. When the batch is over, each thread finishes its current job and the other
     /// jobs are left.
     pub(super) fn side_by_side(&self, jobs: &[Job]) {
         let next = AtomicUsize::new(0);
@@ -42,7 +47,7 @@ impl<'a> Encoding<'a> {
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 match jobs.get(at) {
-                    Some(job) if at < self.run.threads || !self.budget.is_spent() => self.encode(job, 1),
+                    Some(job) if at < self.run.threads || !self.is_over() => self.encode(job, 1),
                     _ => return,
                 }
             }

@@ -6,13 +6,22 @@
 //! the process. A worker of another boot or namespace is never declared dead; its leases expire.
 
 use crate::changelog::WorkerId;
-use crate::world::{host, process};
+use crate::world::{host, process, unique_id};
 use rustix::process::{Pid, test_kill_process};
 
 /// Name of a worker of this process; `number` distinguishes workers of one process.
 pub fn name(number: u32) -> WorkerId {
     let start = start_time("self").unwrap_or_default();
     WorkerId(format!("{}/{}/{number:08x}/{}/{start}", host(), process(), namespace()))
+}
+
+/// Name of a worker of this process, with a number at random.
+///
+/// # Errors
+/// The operating system gives no random number.
+pub fn unique_name() -> std::io::Result<WorkerId> {
+    let id = unique_id()?;
+    Ok(name(u32::from_le_bytes([id[0], id[1], id[2], id[3]])))
 }
 
 /// Boot id and PID namespace; empty if the system does not provide them.

@@ -5,21 +5,29 @@
 //! worker expired while their files waited, a second worker took them over, the first took them back, and neither
 //! finished.
 
-use crate::changelog::{Changelog, Claim};
+use super::{Worker, WorkerOptions};
+use crate::changelog::{Changelog, Claim, WorkerId};
 use crate::world::{Clock, Nanos, after};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-/// Lifetime of a claim after its last renewal, which is also the delay before the work of a dead host is taken over.
-pub(super) const LEASE: Duration = Duration::from_secs(10);
+/// Lifetime of a claim after its last renewal, which is also the delay before the work of a dead host may be taken
+/// over. With the time for which another worker is busy (two seconds), and [`CLOCK_TOLERANCE`](crate::changelog), the
+/// work is taken over within ten seconds. A worker that cannot reach the changelog for longer loses its claims: its
+/// results are refused, and the work is done twice.
+pub(super) const LEASE: Duration = Duration::from_secs(6);
 
 /// Interval of the timer: several attempts within one lease.
-const INTERVAL: Duration = Duration::from_millis(1500);
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Claims of one batch.
 pub(super) struct Leases<'a> {
     changelog: &'a dyn Changelog,
     clock: &'a Clock,
+    worker: &'a WorkerId,
+    options: WorkerOptions<'a>,
+    draining: AtomicBool,
     held: Mutex<Held>,
     ended: Mutex<bool>,
     end: Condvar,
@@ -32,14 +40,36 @@ struct Held {
 
 impl<'a> Leases<'a> {
     /// Claims that were made at `claimed_at` or later.
-    pub(super) fn new(
-        changelog: &'a dyn Changelog,
-        clock: &'a Clock,
-        claims: &[Claim],
-        claimed_at: Nanos,
-    ) -> Leases<'a> {
+    pub(super) fn new(worker: &'a Worker<'a>, claims: &[Claim], claimed_at: Nanos) -> Leases<'a> {
         let held = Held { claims: claims.to_vec(), renewed_at: claimed_at };
-        Leases { changelog, clock, held: Mutex::new(held), ended: Mutex::default(), end: Condvar::new() }
+        Leases {
+            changelog: worker.vault.changelog,
+            clock: worker.vault.clock,
+            worker: &worker.name,
+            options: worker.options,
+            draining: AtomicBool::new(false),
+            held: Mutex::new(held),
+            ended: Mutex::default(),
+            end: Condvar::new(),
+        }
+    }
+
+    /// True if the host is draining: jobs that have not begun are to be given back.
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    /// Gives a sign of life, and asks whether the host is draining. An error counts as no.
+    fn attend(&self) {
+        let WorkerOptions { attends, heeds_drain, .. } = self.options;
+        let is_draining = match (attends, heeds_drain) {
+            (true, _) => self.changelog.attend(self.worker, self.clock.now()),
+            (false, true) => self.changelog.is_draining(self.worker),
+            (false, false) => return,
+        };
+        if heeds_drain && is_draining.is_ok_and(|is_draining| is_draining) {
+            self.draining.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Renews all claims if a third of their lease has passed. Returns at once if another thread is renewing.
@@ -90,6 +120,7 @@ impl<'a> Leases<'a> {
             if !*ended {
                 drop(ended);
                 self.tick();
+                self.attend();
                 ended = lock(&self.ended);
             }
         }

@@ -18,12 +18,12 @@ impl Worker<'_> {
         let changelog = self.vault.changelog;
         recover(self.vault.storage, self.vault.coders, self.vault.catalogue)
             .map_err(|source| self.repository_error(source))?;
-        let (mut pace, mut stalled, mut unfinished) = (Pace::new(), 0, 0);
+        let (mut pace, mut stalled, mut unfinished) = (Pace::new(self.options.attends), 0, 0);
         let mut todo: VecDeque<Vec<u8>> = paths.iter().cloned().collect();
         // Paths of the last batch, and those that others have claimed.
         let (mut again, mut waiting) = (Vec::new(), VecDeque::new());
         while !(self.run.stopped)() {
-            let limit = pace.limit(self.run.threads, todo.len() as u64, 0);
+            let limit = pace.limit(self.run.threads);
             let mut chunk = std::mem::take(&mut again);
             let repeated: HashSet<Vec<u8>> = chunk.iter().cloned().collect();
             chunk.extend(todo.drain(..limit.saturating_sub(chunk.len()).min(todo.len())));
@@ -46,7 +46,7 @@ impl Worker<'_> {
             }
             let (budget, count) = (Budget::new(self.vault.clock), claims.len());
             again = claims.iter().map(|claim| claim.entry.path.clone()).collect();
-            let leases = Leases::new(changelog, self.vault.clock, &claims, claimed_at);
+            let leases = Leases::new(self, &claims, claimed_at);
             let given_back = leases.during(|| self.batch(claims, &leases, &budget, done))?;
             pace.took(count - given_back, budget.used());
             let failed: HashSet<&[u8]> = done.failed.iter().map(|(path, _)| &path[..]).collect();

@@ -2,10 +2,11 @@
 //!
 //! A batch is the number of entries that the worker processes in [`BATCH`] at the rate of its last batch. Workers
 //! thereby share a backlog of any size, a dead worker leaves few claims behind, and many small files still become
-//! durable together.
+//! durable together. While other workers are known, the changelog grants a share of that.
 
 use crate::changelog::MAX_CLAIM;
-use crate::world::{Clock, Nanos, SECOND};
+use crate::world::{Clock, Nanos, SECOND, Stopwatch};
+use std::time::Duration;
 
 /// Target time of a batch: a fraction of a lease.
 const BATCH: Nanos = 2 * SECOND;
@@ -13,12 +14,11 @@ const BATCH: Nanos = 2 * SECOND;
 /// Size of the first batch, before a rate is known.
 const FIRST: usize = 16;
 
+/// Size of the first batch of an attending worker: another one may be about to start.
+const FIRST_ATTENDING: usize = 4;
+
 /// Maximum growth from one batch to the next, since the next files may be larger.
 const GROWTH: usize = 4;
-
-/// While other workers are active, a batch is at most this fraction of the backlog, so that all end at about the same
-/// time.
-const SHARE: u64 = 8;
 
 /// Batch size of one worker.
 pub(super) struct Pace {
@@ -26,17 +26,13 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new() -> Pace {
-        Pace { limit: FIRST }
+    pub(super) fn new(attends: bool) -> Pace {
+        Pace { limit: if attends { FIRST_ATTENDING } else { FIRST } }
     }
 
-    /// Number of entries to claim, given the `unclaimed` entries and those `claimed` by others.
-    pub(super) fn limit(&self, threads: usize, unclaimed: u64, claimed: u64) -> usize {
-        let share = match claimed {
-            0 => MAX_CLAIM,
-            _ => usize::try_from(unclaimed / SHARE).unwrap_or(MAX_CLAIM),
-        };
-        self.limit.min(share).max(threads).clamp(1, MAX_CLAIM)
+    /// Number of entries to ask for.
+    pub(super) fn limit(&self, threads: usize) -> usize {
+        self.limit.max(threads).clamp(1, MAX_CLAIM)
     }
 
     /// Updates the rate: `entries` took `time`.
@@ -72,6 +68,42 @@ impl<'a> Budget<'a> {
     }
 }
 
+/// How long a worker leaves the shares of others alone, at least two rounds of a worker that follows.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// Interval at which it asks again meanwhile.
+const RESERVED_POLL: Duration = Duration::from_millis(50);
+
+/// Patience with workers that do not come for their shares, once per backlog.
+#[derive(Default)]
+pub(super) struct Patience {
+    since: Option<Stopwatch>,
+    is_over: bool,
+}
+
+impl Patience {
+    /// With a manual clock nobody waits.
+    pub(super) fn is_over(&self, clock: &Clock) -> bool {
+        self.is_over || matches!(clock, Clock::Manual(_))
+    }
+
+    /// True if this wait has just begun.
+    pub(super) fn is_new(&self) -> bool {
+        self.since.is_none()
+    }
+
+    pub(super) fn wait(&mut self) {
+        let since = self.since.get_or_insert_with(Stopwatch::start);
+        std::thread::sleep(RESERVED_POLL);
+        self.is_over = since.elapsed() >= PATIENCE;
+    }
+
+    /// Claims were granted.
+    pub(super) fn end(&mut self) {
+        self.since = None;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{BATCH, Pace};
@@ -81,20 +113,19 @@ mod tests {
     /// Regression: the first worker claimed up to 1024 files, so that with 600 due the second one had nothing to do.
     #[test]
     fn a_batch_is_what_fits_in_its_time() {
-        let mut pace = Pace::new();
-        assert!(pace.limit(2, 600, 0) <= 16);
+        let mut pace = Pace::new(false);
+        assert!(pace.limit(2) <= 16);
         // Fast: the batch grows step by step.
-        (0..6).for_each(|_| pace.took(pace.limit(2, 100_000, 0), SECOND / 100));
-        assert_eq!(pace.limit(2, 100_000, 0), MAX_CLAIM);
-        assert_eq!(pace.limit(2, 80, 1), 10, "others get their share of what is left");
+        (0..6).for_each(|_| pace.took(pace.limit(2), SECOND / 100));
+        assert_eq!(pace.limit(2), MAX_CLAIM);
         // Ten files a second.
         pace.took(1024, 1024 * SECOND / 10);
-        assert_eq!(pace.limit(2, 100_000, 0) as i64, 10 * BATCH / SECOND);
+        assert_eq!(pace.limit(2) as i64, 10 * BATCH / SECOND);
         // One hour per file: at least one entry per thread.
         pace.took(1, 3600 * SECOND);
-        assert_eq!((pace.limit(1, 9, 0), pace.limit(4, 9, 5)), (1, 4));
+        assert_eq!((pace.limit(1), pace.limit(4)), (1, 4));
         // A clock that was set back changes nothing.
         pace.took(1, -SECOND);
-        assert_eq!(pace.limit(1, 9, 0), 4);
+        assert_eq!(pace.limit(1), 4);
     }
 }

@@ -77,7 +77,7 @@ fn a_worker_neither_loses_its_claim_nor_keeps_it_for_ever() {
                 }
                 // The clock jumps once and then advances, while others claim.
                 let look = looks.fetch_add(1, Ordering::SeqCst);
-                clock.set(NOW + jump + look as Nanos * 8 * SECOND);
+                clock.set(NOW + jump + look as Nanos * 5 * SECOND);
                 if look > 0 {
                     let taken =
                         other.changelog.claim(&stranger, 9, Duration::from_secs(1), clock.now()).unwrap();

@@ -4,8 +4,8 @@
 use super::fixture::{Fixture, QUIET, TestRng};
 use gabion_vault::catalogue::Catalogue;
 use gabion_vault::changelog::{
-    Change, Changelog, Claim, Completion, Durability, Entry, Result, Sequence, Summary, Ticket, When,
-    WorkerId,
+    Change, Changelog, Claim, Completion, Durability, Entry, KnownWorker, Result, Sequence, Summary, Ticket,
+    When, WorkerId,
 };
 use gabion_vault::run::{Progress, RunContext};
 use gabion_vault::vault::Vault;
@@ -177,6 +177,24 @@ impl Changelog for Stalled<'_> {
         now: Nanos,
     ) -> Result<(Vec<Claim>, Vec<Vec<u8>>)> {
         self.inner.claim_paths(worker, paths, lease, now)
+    }
+    fn attend(&self, worker: &WorkerId, now: Nanos) -> Result<bool> {
+        self.inner.attend(worker, now)
+    }
+    fn is_draining(&self, worker: &WorkerId) -> Result<bool> {
+        self.inner.is_draining(worker)
+    }
+    fn leave(&self, worker: &WorkerId) -> Result<()> {
+        self.inner.leave(worker)
+    }
+    fn workers(&self, now: Nanos) -> Result<Vec<KnownWorker>> {
+        self.inner.workers(now)
+    }
+    fn set_draining(&self, host: &str, is_draining: bool) -> Result<()> {
+        self.inner.set_draining(host, is_draining)
+    }
+    fn draining_hosts(&self) -> Result<Vec<String>> {
+        self.inner.draining_hosts()
     }
     /// A stopped process renews nothing.
     fn renew(&self, _: &mut Claim, _: Duration, _: Nanos) -> Result<()> {

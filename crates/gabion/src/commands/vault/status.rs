@@ -2,6 +2,7 @@
 
 use super::events::filesystem_wide_watch;
 use super::protect::WRITE_ONCE_ADVICE;
+use super::work::hosts;
 use super::{Effort, FIRST, Which, ranges};
 use crate::commands::daemon::print_source;
 use crate::commands::served;
@@ -54,10 +55,15 @@ impl Args {
         let daemon = served::by(&vault).and_then(|(mut client, note)| {
             client.ask(&Request::Status { source: Some(note.source) }, &mut |_| {}).ok()
         });
+        let workers = vault.changelog.workers(vault.clock.now()).ok();
         if self.output.json {
-            print_json(&StatusReport::new(&vault, &status, daemon.as_ref()));
+            print_json(&StatusReport::new(&vault, &status, daemon.as_ref(), workers.as_deref()));
         } else {
             self.print(&vault, &status);
+            if let Some(workers) = workers.filter(|workers| !workers.is_empty()) {
+                outln!("workers");
+                hosts::lines(&workers, &vault).iter().for_each(|line| outln!("{line}"));
+            }
             if let Some(daemon) = &daemon {
                 outln!("daemon     process {} keeps it protected:", daemon["process"]);
                 print_source(&daemon["sources"][0], vault.clock.now());

@@ -1,5 +1,8 @@
 //! `gabion work`.
 
+mod follow;
+pub(super) mod hosts;
+
 use super::scrub::print_damage;
 use super::{Effort, Which};
 use crate::commands::device::{self, DeviceArgs};
@@ -7,17 +10,29 @@ use crate::output::{OutputArgs, bytes, files, print_json};
 use gabion::exit::Outcome;
 use gabion::report::WorkReport;
 use gabion_platform::display_path::DisplayPath;
-use gabion_vault::protect::work;
-use gabion_vault::run::Progress;
-use gabion_vault::worker::Done;
+use gabion_vault::policy::Duration as Span;
+use gabion_vault::protect::{work, work_attending};
+use gabion_vault::run::{Progress, RunContext};
+use gabion_vault::vault::Vault;
+use gabion_vault::worker::{self, Done, WorkError};
+use std::path::PathBuf;
+use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
   gabion work /srv/photos
   gabion work /srv/photos --limit 100MiB/s
+  gabion work /srv/photos --follow
+  gabion work /srv/photos --list
+  gabion work /srv/photos --drain
+  gabion work /srv/photos --resume
 
 Protects the changes that are due, in parallel with other workers: in other processes with the embedded changelog, on other \
-hosts with a Redis server. Each file is claimed by one worker at a time; files of a dead worker go to another.";
+hosts with a Redis server. Each file is claimed by one worker at a time; files of a dead worker go to another. Equal workers get equal shares of a backlog. \
+With --follow it stays: it works off what becomes due until SIGTERM or SIGINT, which makes it give its claims back and exit with \
+0. It waits for a server or a repository that is away. Under systemd it reports readiness and feeds the watchdog.
+Exit codes: 0 due work is done (--follow: stopped by a signal; --drain: no claims are left), 1 damaged or changed write-once \
+files, a held change-set, or claims that are left after --timeout, 2 some files could not be protected.";
 
 /// Arguments of `gabion work`.
 #[derive(clap::Args)]
@@ -25,24 +40,57 @@ hosts with a Redis server. Each file is claimed by one worker at a time; files o
 pub(crate) struct Args {
     #[command(flatten)]
     which: Which,
+    /// Stay, and work off what becomes due, until SIGTERM or SIGINT
+    #[arg(long)]
+    follow: bool,
+    /// Let the workers of this host, or of HOST, finish the files at hand, give back the rest and claim nothing more
+    /// until --resume; wait until they hold no claims
+    #[arg(long, value_name = "HOST", num_args = 0..=1, default_missing_value = "",
+          conflicts_with_all = ["follow", "resume", "list"])]
+    drain: Option<String>,
+    /// Longest time to wait with --drain: 90s, 10m
+    #[arg(long, value_name = "TIME", requires = "drain")]
+    timeout: Option<Span>,
+    /// Let the workers of this host, or of HOST, claim again
+    #[arg(long, value_name = "HOST", num_args = 0..=1, default_missing_value = "",
+          conflicts_with_all = ["follow", "list"])]
+    resume: Option<String>,
+    /// List the workers of all hosts with their claims
+    #[arg(long, conflicts_with = "follow")]
+    list: bool,
     #[command(flatten)]
     effort: Effort,
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
     output: OutputArgs,
+    #[arg(long, env = "NOTIFY_SOCKET", hide = true)]
+    notify_socket: Option<PathBuf>,
+    #[arg(long, env = "WATCHDOG_USEC", hide = true)]
+    watchdog_usec: Option<u64>,
+    #[arg(long, env = "WATCHDOG_PID", hide = true)]
+    watchdog_pid: Option<u32>,
 }
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        let compute = self.device.open()?;
+        if self.follow {
+            return follow::follow(&self);
+        }
         let (mut vault, _) = self.which.open()?;
+        if let Some(host) = &self.drain {
+            let timeout = self.timeout.map(|timeout| Duration::from_nanos(timeout.0.unsigned_abs()));
+            return hosts::drain(&vault, host, timeout, &self.output);
+        }
+        if let Some(host) = &self.resume {
+            return hosts::resume(&vault, host, &self.output);
+        }
+        if self.list {
+            return hosts::list(&vault, &self.output);
+        }
+        let compute = self.device.open()?;
         vault.coders = compute.coders(self.effort.threads())?;
-        let ahead = (vault.changelog.pending()?.entries(), 0);
-        let done = self.output.run(&self.effort, |context| {
-            (context.progress)(Progress::Step("working", Some(ahead)));
-            work(&vault, context)
-        })??;
+        let done = self.output.run(&self.effort, |context| work_once(&vault, context))??;
         let left = vault.changelog.pending()?;
         let waiting = left.entries().saturating_sub(left.claimed);
         if self.output.json {
@@ -54,10 +102,13 @@ impl Args {
                 done.moved, done.removed
             ));
             device::print(&compute, |line| self.output.print_line(line));
+            if done.draining {
+                self.output.print_line("this host is draining: its workers claim nothing until --resume");
+            }
             if left.claimed > 0 {
                 let claimed = files(left.claimed);
                 self.output.print_line(format!(
-                    "{claimed} claimed by other workers; files of a dead worker on another host become due 10 s after its last heartbeat"
+                    "{claimed} claimed by other workers; files of a dead worker on another host become due 6 s after its last sign of life"
                 ));
             }
             if waiting > 0 {
@@ -91,4 +142,21 @@ impl Args {
             _ => Outcome::Fine,
         })
     }
+}
+
+/// Works off what is due. Workers that start at the same moment get equal shares.
+fn work_once(vault: &Vault, context: RunContext<'_>) -> Result<Done, WorkError> {
+    let ahead = vault.changelog.pending()?.entries();
+    (context.progress)(Progress::Step("working", Some((ahead, 0))));
+    if ahead == 0 {
+        return work(vault, context);
+    }
+    let name =
+        worker::unique_name().map_err(|source| WorkError::Repository { path: vault.root.clone(), source })?;
+    vault.changelog.attend(&name, vault.clock.now())?;
+    std::thread::sleep(follow::SETTLE);
+    let done = work_attending(vault, context, &name, &|_| {});
+    // If that fails, the others forget this worker after a while.
+    let _ = vault.changelog.leave(&name);
+    done
 }

@@ -1,0 +1,122 @@
+//! `gabion work --drain`, `--resume` and `--list`.
+
+use crate::output::{OutputArgs, ago, print_json, stopped_by_signal, table};
+use gabion::exit::Outcome;
+use gabion::report::work::WorkersReport;
+use gabion_vault::changelog::KnownWorker;
+use gabion_vault::vault::Vault;
+use gabion_vault::worker::expire_dead;
+use gabion_vault::world::{Stopwatch, host};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Interval at which the claims of a draining host are counted.
+const POLL: Duration = Duration::from_millis(200);
+
+/// The host that an option names: this one if it names none.
+fn named(host_name: &str) -> String {
+    if host_name.is_empty() { host() } else { host_name.to_owned() }
+}
+
+/// Sends the workers of a host away, and waits until they hold no claims.
+pub(super) fn drain(
+    vault: &Vault,
+    host: &str,
+    timeout: Option<Duration>,
+    output: &OutputArgs,
+) -> anyhow::Result<Outcome> {
+    let (host, stop, began) = (named(host), stopped_by_signal()?, Stopwatch::start());
+    vault.changelog.set_draining(&host, true)?;
+    let mut last = None;
+    let outcome = loop {
+        // Claims of killed workers end with their leases, those of this host at once.
+        expire_dead(&*vault.changelog)?;
+        let workers = vault.changelog.workers(vault.clock.now())?;
+        let claims: u64 = workers.iter().filter(|it| it.worker.host() == host).map(|it| it.claims).sum();
+        if last != Some(claims) {
+            let count = if claims == 1 { "1 claim".to_owned() } else { format!("{claims} claims") };
+            output.print_line(format!("{host}: {count} left"));
+            last = Some(claims);
+        }
+        if claims == 0 {
+            break Outcome::Fine;
+        }
+        if timeout.is_some_and(|timeout| began.elapsed() >= timeout) || stop.load(Ordering::Relaxed) {
+            errln!(
+                "gabion: {host} still holds {claims} claims; it claims nothing more until `gabion work DIR --resume {host}`"
+            );
+            break Outcome::Found;
+        }
+        std::thread::sleep(POLL);
+    };
+    if output.json {
+        print_report(vault)?;
+    } else if outcome == Outcome::Fine {
+        output.print_line(format!("its workers claim nothing until `gabion work DIR --resume {host}`"));
+    }
+    Ok(outcome)
+}
+
+/// Lets the workers of a host claim again.
+pub(super) fn resume(vault: &Vault, host: &str, output: &OutputArgs) -> anyhow::Result<Outcome> {
+    let host = named(host);
+    let was_draining = vault.changelog.draining_hosts()?.contains(&host);
+    vault.changelog.set_draining(&host, false)?;
+    if output.json {
+        print_report(vault)?;
+    } else if was_draining {
+        output.print_line(format!("{host}: its workers claim again"));
+    } else {
+        output.print_line(format!("{host} was not draining"));
+    }
+    Ok(Outcome::Fine)
+}
+
+/// Prints the known workers.
+pub(super) fn list(vault: &Vault, output: &OutputArgs) -> anyhow::Result<Outcome> {
+    if output.json {
+        print_report(vault)?;
+        return Ok(Outcome::Fine);
+    }
+    let workers = vault.changelog.workers(vault.clock.now())?;
+    if workers.is_empty() {
+        output.print_line("no workers");
+    }
+    lines(&workers, vault).iter().for_each(|line| output.print_line(line));
+    for host in vault.changelog.draining_hosts()? {
+        output.print_line(format!("{host} is draining"));
+    }
+    Ok(Outcome::Fine)
+}
+
+fn print_report(vault: &Vault) -> anyhow::Result<()> {
+    let workers = vault.changelog.workers(vault.clock.now())?;
+    print_json(&WorkersReport::new(&workers, vault.changelog.draining_hosts()?));
+    Ok(())
+}
+
+/// A table of workers.
+pub(in crate::commands) fn lines(workers: &[KnownWorker], vault: &Vault) -> Vec<String> {
+    if workers.is_empty() {
+        return Vec::new();
+    }
+    let head = ["host", "process", "claims", "since", ""].map(str::to_owned).to_vec();
+    let now = vault.clock.now();
+    let row = |it: &KnownWorker| {
+        let process = it.worker.process().map_or_else(|| "?".to_owned(), |process| process.to_string());
+        let state = match (it.is_draining, it.attends) {
+            (true, _) => "draining",
+            (false, true) => "",
+            (false, false) => "not resident",
+        };
+        vec![
+            it.worker.host().to_owned(),
+            process,
+            it.claims.to_string(),
+            ago(now, it.since),
+            state.to_owned(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = [head].into_iter().chain(workers.iter().map(row)).collect();
+    table(&rows, |column| matches!(column, 1 | 2))
+}

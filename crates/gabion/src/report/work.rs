@@ -1,0 +1,142 @@
+//! Reports of workers: `gabion work --follow`, `--drain`, `--resume` and `--list`.
+
+use super::{path_text, system_path_text};
+use gabion_vault::changelog::KnownWorker;
+use gabion_vault::vault::Vault;
+use gabion_vault::worker::Batch;
+use gabion_vault::world::{Nanos, host, process};
+use serde::Serialize;
+
+/// An event of `gabion work --follow`.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum WorkEvent {
+    /// The worker is known to the changelog.
+    Started {
+        /// Host of the worker.
+        host: String,
+        /// Process of the worker.
+        process: u32,
+        /// The protected tree.
+        root: String,
+    },
+    /// A batch of claims was worked off.
+    Worked(BatchReport),
+    /// A file could not be protected; given again only if the reason changes.
+    Failed {
+        /// The file.
+        path: String,
+        /// Reason.
+        why: String,
+    },
+    /// A file is damaged and keeps its redundancy.
+    Damaged {
+        /// The file.
+        path: String,
+    },
+    /// A write-once file changed and keeps its redundancy.
+    WriteOnceChanged {
+        /// The file.
+        path: String,
+    },
+    /// Changes wait for an approval.
+    Held {
+        /// Number of files.
+        files: u64,
+    },
+    /// The worker cannot work, and tries again.
+    Interrupted {
+        /// Reason.
+        why: String,
+    },
+    /// The worker works again.
+    Continued {
+        /// Duration of the interruption.
+        seconds: f64,
+    },
+    /// The host is draining: the worker claims nothing.
+    Draining,
+    /// The host is not draining any more.
+    Resumed,
+    /// The worker ended.
+    Stopped(BatchReport),
+}
+
+impl WorkEvent {
+    /// Of a worker of this process.
+    pub fn started(vault: &Vault) -> WorkEvent {
+        WorkEvent::Started { host: host(), process: process(), root: system_path_text(&vault.root) }
+    }
+
+    /// Of a failed file.
+    pub fn failed(path: &[u8], why: String) -> WorkEvent {
+        WorkEvent::Failed { path: path_text(path), why }
+    }
+
+    /// Of a damaged file.
+    pub fn damaged(path: &[u8]) -> WorkEvent {
+        WorkEvent::Damaged { path: path_text(path) }
+    }
+
+    /// Of a write-once file.
+    pub fn write_once_changed(path: &[u8]) -> WorkEvent {
+        WorkEvent::WriteOnceChanged { path: path_text(path) }
+    }
+}
+
+/// Counts of what a worker did.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct BatchReport {
+    encoded: u64,
+    encoded_bytes: u64,
+    adopted: u64,
+    moved: u64,
+    removed: u64,
+}
+
+impl From<Batch> for BatchReport {
+    fn from(batch: Batch) -> BatchReport {
+        let Batch { encoded, encoded_bytes, adopted, moved, removed } = batch;
+        BatchReport { encoded, encoded_bytes, adopted, moved, removed }
+    }
+}
+
+/// `gabion work --list`, `--drain` and `--resume`.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "command", rename = "work")]
+pub struct WorkersReport {
+    draining_hosts: Vec<String>,
+    workers: Vec<KnownWorkerReport>,
+}
+
+impl WorkersReport {
+    /// Of the known workers and the draining hosts.
+    pub fn new(workers: &[KnownWorker], draining_hosts: Vec<String>) -> WorkersReport {
+        WorkersReport { draining_hosts, workers: workers.iter().map(KnownWorkerReport::new).collect() }
+    }
+}
+
+/// A worker that is known or holds claims.
+#[derive(Debug, Clone, Serialize)]
+pub struct KnownWorkerReport {
+    host: String,
+    process: Option<u32>,
+    claims: u64,
+    since: Nanos,
+    resident: bool,
+    draining: bool,
+}
+
+impl KnownWorkerReport {
+    /// Of a known worker.
+    pub fn new(known: &KnownWorker) -> KnownWorkerReport {
+        KnownWorkerReport {
+            host: known.worker.host().to_owned(),
+            process: known.worker.process(),
+            claims: known.claims,
+            since: known.since,
+            resident: known.attends,
+            draining: known.is_draining,
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Workers that stay: on one host with the embedded changelog, and on several hosts with a Redis server. A host is a
+//! network namespace with a host name of its own.
+
+mod cuts;
+mod follow;
+mod network;
+mod shares;
+mod takeover;
+mod worker;
