@@ -243,28 +243,49 @@ local function mine(keys, args)
   return slot and 'done' or why
 end
 
+-- tokens by path, for many at once: 1 for each that is held
+local function which_are_mine(keys, args)
+  local db, results = open(keys), {}
+  for i = 1, #args, 2 do results[#results + 1] = held(db, args[i], args[i + 1]) and 1 or 0 end
+  return results
+end
+
 -- A worker that is refused has stopped as well, so its lock ends in either case.
-local function finish(keys, request, path, token, act)
-  local again = answered(keys, request)
-  if again then return again end
-  local db = open(keys)
+local function finish_one(db, path, token, act)
   local slot, result = held(db, path, token)
-  redis.call('HDEL', keys[8], token)
+  redis.call('HDEL', db.keys[8], token)
   if slot then
     result = act(slot)
     if result == 'done' then put(db, path, false) end
     flush(db)
   end
-  return answer(keys, request, result)
+  return result
+end
+
+local function finish(keys, request, path, token, act)
+  local again = answered(keys, request)
+  if again then return again end
+  return answer(keys, request, finish_one(open(keys), path, token, act))
+end
+
+local function completed(slot)
+  if not slot[NEWER] then return 'done' end
+  slot[STATE], slot[NEWER], slot[TOKEN], slot[ATTEMPTS] = slot[NEWER], false, 0, 0
+  return 'newer'
 end
 
 -- request, path, token
 local function complete(keys, args)
-  return finish(keys, args[1], args[2], args[3], function(slot)
-    if not slot[NEWER] then return 'done' end
-    slot[STATE], slot[NEWER], slot[TOKEN], slot[ATTEMPTS] = slot[NEWER], false, 0, 0
-    return 'newer'
-  end)
+  return finish(keys, args[1], args[2], args[3], completed)
+end
+
+-- request, then for each claim: path, token; the results in one string
+local function complete_all(keys, args)
+  local again = answered(keys, args[1])
+  if again then return again end
+  local results = {}
+  for i = 2, #args, 2 do results[#results + 1] = finish_one(open(keys), args[i], args[i + 1], completed) end
+  return answer(keys, args[1], table.concat(results, ' '))
 end
 
 -- request, path, token, now, when to try again
@@ -496,6 +517,9 @@ redis.register_function('gabion_changelog_2_renew', renew)
 redis.register_function('gabion_changelog_2_renew_all', renew_all)
 redis.register_function('gabion_changelog_2_bury', bury)
 redis.register_function('gabion_changelog_2_complete', complete)
+redis.register_function('gabion_changelog_2_complete_all', complete_all)
+redis.register_function{
+  function_name = 'gabion_changelog_2_which_are_mine', callback = which_are_mine, flags = { 'no-writes' } }
 redis.register_function('gabion_changelog_2_release', release)
 redis.register_function('gabion_changelog_2_memory', memory)
 redis.register_function('gabion_changelog_2_claim_share', claim_share)

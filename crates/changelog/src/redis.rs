@@ -106,13 +106,22 @@ fn claims_of(entries: Vec<Entry>, worker: &WorkerId, expires: Nanos) -> Vec<Clai
 
 /// Result of an operation on a claim.
 fn outcome_of(claim: &Claim, answer: &Answer) -> Result<Completion> {
-    match answer.text()?.as_str() {
-        "done" | "released" => Ok(Completion::Done),
-        "newer" => Ok(Completion::Newer),
-        "lost" => Err(Error::Refused { token: claim.token, why: Refusal::Lost }),
-        "overtaken" => Err(Error::Refused { token: claim.token, why: Refusal::Overtaken }),
-        _ => Err(answer.nonsense()),
+    outcome(claim, &answer.text()?).unwrap_or_else(|| Err(answer.nonsense()))
+}
+
+fn outcome(claim: &Claim, word: &str) -> Option<Result<Completion>> {
+    match word {
+        "done" | "released" => Some(Ok(Completion::Done)),
+        "newer" => Some(Ok(Completion::Newer)),
+        "lost" => Some(Err(Error::Refused { token: claim.token, why: Refusal::Lost })),
+        "overtaken" => Some(Err(Error::Refused { token: claim.token, why: Refusal::Overtaken })),
+        _ => None,
     }
+}
+
+/// Paths and tokens, as functions for many claims want them.
+fn paths_and_tokens(claims: &[&Claim]) -> impl Iterator<Item = Vec<u8>> {
+    claims.iter().flat_map(|claim| [claim.entry.path.clone(), token(claim)])
 }
 
 fn token(claim: &Claim) -> Vec<u8> {
@@ -283,6 +292,42 @@ impl Changelog for Redis {
         let mut link = self.link();
         let request = link.next_request();
         outcome_of(claim, &link.call("complete", &[request, claim.entry.path.clone(), token(claim)])?)
+    }
+
+    fn which_are_mine(&self, claims: &[&Claim]) -> Result<Vec<bool>> {
+        let mut mine = Vec::with_capacity(claims.len());
+        for some in claims.chunks(CALL_CHANGES) {
+            let arguments: Vec<Vec<u8>> = paths_and_tokens(some).collect();
+            let answer = self.link().call("which_are_mine", &arguments)?;
+            let answers = answer.list()?;
+            if answers.len() != some.len() {
+                return Err(answer.nonsense());
+            }
+            for one in answers {
+                mine.push(one.number()? == 1);
+            }
+        }
+        Ok(mine)
+    }
+
+    /// In few calls: each waits until the server's file is on stable storage.
+    fn complete_all(&self, claims: &[&Claim]) -> Result<Vec<Result<Completion>>> {
+        let mut done = Vec::with_capacity(claims.len());
+        for some in claims.chunks(CALL_CHANGES) {
+            let mut link = self.link();
+            let request = link.next_request();
+            let arguments: Vec<Vec<u8>> = [request].into_iter().chain(paths_and_tokens(some)).collect();
+            let answer = link.call("complete_all", &arguments)?;
+            let text = answer.text()?;
+            let words: Vec<&str> = text.split(' ').collect();
+            if words.len() != some.len() {
+                return Err(answer.nonsense());
+            }
+            for (claim, word) in some.iter().zip(words) {
+                done.push(outcome(claim, word).ok_or_else(|| answer.nonsense())?);
+            }
+        }
+        Ok(done)
     }
 
     fn release(&self, claim: &Claim, retry_at: Nanos, now: Nanos) -> Result<()> {
