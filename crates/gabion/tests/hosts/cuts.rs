@@ -25,8 +25,10 @@ fn a_host_that_was_cut_off_finishes() {
         began.seconds()
     );
     worker.stop();
-    assert_eq!(worker.errors().matches("cannot work").count(), 1, "{}", worker.errors());
-    assert_eq!(worker.errors().matches("working again").count(), 1, "{}", worker.errors());
+    // Once for each interruption; a busy machine may need more than one.
+    let count = |text: &str| worker.errors().matches(text).count();
+    assert!(count("cannot work") >= 1, "{}", worker.errors());
+    assert_eq!(count("cannot work"), count("working again"), "{}", worker.errors());
     network.assert_clean();
 }
 
