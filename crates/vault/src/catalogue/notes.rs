@@ -8,7 +8,7 @@ impl Catalogue {
     /// Value of a note.
     ///
     /// # Errors
-    /// [`CatalogueError`].
+    /// [`CatalogueError`](super::CatalogueError).
     pub fn note(&self, key: &str) -> Result<Option<String>> {
         let note =
             self.connection.query_row("SELECT value FROM notes WHERE key = ?", [key], |row| row.get(0));
@@ -18,7 +18,7 @@ impl Catalogue {
     /// Stores a note; none removes it.
     ///
     /// # Errors
-    /// [`CatalogueError`].
+    /// [`CatalogueError`](super::CatalogueError).
     pub fn set_note(&self, key: &str, value: Option<&str>) -> Result<()> {
         self.write(&Fact::Note { key: key.to_owned(), value: value.map(str::to_owned) })
     }
@@ -26,7 +26,7 @@ impl Catalogue {
     /// Stores a note about this host alone; none removes it.
     ///
     /// # Errors
-    /// [`CatalogueError`].
+    /// [`CatalogueError`](super::CatalogueError).
     pub fn set_note_here(&self, key: &str, value: Option<&str>) -> Result<()> {
         self.set_note_row(key, value)
     }

@@ -6,7 +6,7 @@
 //! Repeating the writes is harmless; a redundancy file that was replaced by a newer one is left alone. If both headers
 //! are among the writes, the file is cut off behind the second one.
 //!
-//! Columns are appended under the protection of an update that restores the present state: [`begin_append`] commits it
+//! Columns are appended under the protection of an update that restores the present state: `begin_append` commits it
 //! without making its writes, and the update with the new headers takes its name once the columns are durable. A crash
 //! in between leaves the file as it was, and only the new columns are written.
 //!
