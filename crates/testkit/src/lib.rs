@@ -24,7 +24,7 @@ pub use disk::unmount_image;
 pub use env_number::chosen;
 pub use fuzzing::{FUZZ_FACTOR, ROUNDS, fuzz_inputs, rounds};
 pub use port::port;
-pub use skipping::{REQUIRE_ALL, SKIP_LOG, skip, skip_line, skip_without_file_system};
+pub use skipping::{REQUIRE_ALL, SKIP_LOG, skip, skip_for_kernel, skip_line, skip_without_file_system};
 pub use waiting::{PATIENCE, until, until_some};
 
 /// [`skip`](fn@skip) with one format string for both, as in `skip!("name of the test: {reason}")`.

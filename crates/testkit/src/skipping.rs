@@ -40,6 +40,14 @@ pub fn skip_without_file_system(test: &str, file_system: &str) -> bool {
     missing
 }
 
+/// As [`skip_without_file_system`], for another part of the kernel that the caller has found missing.
+///
+/// # Panics
+/// The log cannot be written.
+pub fn skip_for_kernel(test: &str, missing: &str) {
+    record(test, &format!("this kernel has no {missing}"));
+}
+
 fn record(test: &str, reason: &str) {
     println!("SKIP {test}: {reason}");
     if let Some(path) = std::env::var_os(SKIP_LOG) {
