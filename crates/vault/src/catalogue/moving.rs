@@ -45,7 +45,10 @@ impl Catalogue {
 
     pub(super) fn note_moving_row(&self, worker: &str, path: &[u8]) -> Result<()> {
         let note = || {
-            let mut note = self.connection.prepare_cached("INSERT INTO moving VALUES (?, ?)")?;
+            let mut note = self.connection.prepare_cached(
+                "INSERT INTO moving SELECT ?1, ?2 WHERE NOT EXISTS \
+                 (SELECT 1 FROM moving WHERE worker = ?1 AND path = ?2)",
+            )?;
             note.execute(params![worker, path])
         };
         self.wrap(note()).map(|_| ())

@@ -67,8 +67,11 @@ impl Catalogue {
         let directory = self.directory_or_new(directory)?;
         self.delete_problems(directory, name, Piece::Changed)?;
         let insert = || {
-            let mut insert =
-                self.connection.prepare_cached("INSERT INTO problems VALUES (?, ?, ?, ?, ?, ?)")?;
+            // Facts may be applied again.
+            let mut insert = self.connection.prepare_cached(
+                "INSERT INTO problems SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE NOT EXISTS (SELECT 1 FROM problems \
+                 WHERE directory = ?1 AND name = ?2 AND start = ?3 AND stop = ?4 AND piece = ?5)",
+            )?;
             for Problem { piece, range } in problems {
                 let piece = *piece as i64;
                 insert.execute(params![directory, name, range.start as i64, range.end as i64, piece, now])?;
