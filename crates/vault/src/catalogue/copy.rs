@@ -46,6 +46,9 @@ pub(crate) enum Keeping {
     Silent,
 }
 
+/// Tells a part of what is known.
+type Tell<'a> = &'a mut dyn FnMut(&dyn Fn() -> Result<Vec<Fact>>) -> Result<Vec<Fact>>;
+
 /// What makes a catalogue a copy.
 pub(super) struct Copy {
     changelog: Arc<dyn Changelog>,
@@ -321,7 +324,7 @@ impl Catalogue {
         let mut first = None;
         // A record has to follow the last one that was applied here: otherwise it could bring back what another host
         // has changed since.
-        let tell = |facts: &dyn Fn() -> Result<Vec<Fact>>, first: &mut Option<Mark>| -> Result<Vec<Fact>> {
+        self.describe(&mut |facts| {
             loop {
                 self.follow()?;
                 let (mark, facts) = self.as_of_now(|| -> Result<_> { Ok((self.mark()?, facts()?)) })?;
@@ -335,36 +338,32 @@ impl Catalogue {
                     return Ok(facts);
                 }
             }
-        };
-        for (_, directory) in self.directories(b"")? {
-            let mut after = Vec::new();
-            while let Some(Fact::Put { path, .. }) =
-                tell(&|| self.facts_of_files(&directory, &after), &mut first)?.last()
-            {
-                after = split(path).1.to_vec();
-            }
-        }
-        tell(&|| self.other_facts(), &mut first)?;
+        })?;
         self.follow()?;
         first.map_or(Ok(()), |first| journal.begin_at(&first).map_err(failed))
     }
 
     /// Tells another catalogue everything, in place of what it knew.
     pub(crate) fn tell(&self, other: &Catalogue) -> Result<()> {
-        let write = |facts: &[Fact]| other.together(|| facts.iter().try_for_each(|fact| other.write(fact)));
         let first = other.begin_making()?;
+        self.describe(&mut |facts| {
+            let facts = facts()?;
+            other.together(|| facts.iter().try_for_each(|fact| other.write(fact)))?;
+            Ok(facts)
+        })?;
+        other.made(first.as_ref())
+    }
+
+    /// Everything that is known, in parts: `tell` asks for a part when it can tell it, and returns what it told.
+    fn describe(&self, tell: Tell<'_>) -> Result<()> {
         for (_, directory) in self.directories(b"")? {
-            let mut facts = self.facts_of_files(&directory, b"")?;
-            while let Some(Fact::Put { path, .. }) = facts.last() {
-                let after = split(path).1.to_vec();
-                write(&facts)?;
-                facts = self.facts_of_files(&directory, &after)?;
+            let mut after = Vec::new();
+            while let Some(Fact::Put { path, .. }) = tell(&|| self.facts_of_files(&directory, &after))?.last()
+            {
+                after = split(path).1.to_vec();
             }
         }
-        let mut facts = self.other_facts()?;
-        facts.retain(|fact| *fact != Fact::Made);
-        write(&facts)?;
-        other.made(first.as_ref())
+        tell(&|| self.other_facts()).map(drop)
     }
 
     /// Some files of a directory, in order of their names, each after its damage.
