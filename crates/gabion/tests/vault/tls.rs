@@ -3,6 +3,7 @@
 //! Passwords and names of files went over the network in clear: `rediss://` was not understood.
 
 use super::fixture::Fixture;
+use gabion_testkit::kill::{Call, Point, can_kill};
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -200,4 +201,46 @@ fn a_changelog_is_moved_to_a_server_and_back() {
     fixture.expect(1, &["status", "tree"]);
     fixture.expect(0, &["protect", "tree"]);
     fixture.expect(0, &["status", "tree"]);
+}
+
+/// Wherever a move is killed, the vault is on one side or the other, and nothing that is known is lost.
+#[test]
+fn a_move_of_a_changelog_may_be_killed_at_any_time() {
+    if !can_kill("a_move_of_a_changelog_may_be_killed_at_any_time") {
+        return;
+    }
+    let fixture = Fixture::new();
+    let port = gabion_testkit::port();
+    let child = Command::new("redis-server")
+        .current_dir(fixture.dir())
+        .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
+        .args(["--appendonly", "yes", "--appendfsync", "always"])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("this test needs the program redis-server (Debian: apt install redis-server)");
+    let _server = Server { child, port };
+    gabion_testkit::until("redis-server answers", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let address = format!("redis://127.0.0.1:{port}");
+    fixture.expect(0, &["protect", "tree"]);
+    let settings = || std::fs::read_to_string(fixture.path(".gabion/vault.toml")).unwrap();
+    let calls =
+        [(Call::Rename, 3), (Call::Unlink, 12), (Call::Sync, 12), (Call::Write, 24), (Call::Open, 40)];
+    let (mut killed, mut sides) = (0, [0, 0]);
+    for (call, most) in calls {
+        for nth in (1..=most).step_by(if most > 12 { 3 } else { 1 }) {
+            let is_shared = settings().contains("redis://");
+            let to = if is_shared { "embedded" } else { &address };
+            let arguments = ["changelog", "move", "tree", "--to", to];
+            killed += u32::from(fixture.run_killed(Point { call, nth }, &arguments));
+            let is_moved = settings().contains("redis://") != is_shared;
+            sides[usize::from(is_moved)] += 1;
+            let status = fixture.json(0, &["status", "tree"]);
+            assert_eq!(status["matrix"][0]["files"], 5, "{nth} of {call:?}, moved: {is_moved}: {status}");
+            if !is_moved {
+                fixture.expect(0, &arguments);
+            }
+            fixture.expect(0, &["protect", "tree"]);
+        }
+    }
+    assert!(killed > 20 && sides.iter().all(|&side| side > 0), "{killed} killed, {sides:?}");
 }
