@@ -7,7 +7,7 @@ use super::batch::rested;
 use super::status::FILESYSTEM_WIDE;
 use super::{Notice, Options, Scan, Shared};
 use crate::catalogue::{Change as ScannedChange, Class};
-use crate::changelog::{Change, Sequence, When};
+use crate::changelog::{CLOCK_TOLERANCE, Change, Sequence, When};
 use crate::displaced::Awaited;
 use crate::guard::{self, Held};
 use crate::protect::renamed;
@@ -354,20 +354,19 @@ impl Keeper {
 
     /// Due time of a change: at once if the quiet period passed before the scan.
     fn when(&self, found: &ScannedChange) -> When {
+        let stat = self.vault.storage.find(&found.path);
+        // After the file was looked at, which may have been written a moment before.
         let now = self.vault.clock.now();
         let at_once = |priority| When::now(now, priority);
         if matches!(found.class, Class::Removed | Class::Moved) {
             return at_once(u8::MAX);
         }
-        let Ok(Some(stat)) = self.vault.storage.find(&found.path) else { return at_once(found.priority) };
+        let Ok(Some(stat)) = stat else { return at_once(found.priority) };
         let decision = self.vault.policy.decide(&found.path, &stat, now);
         let quiet = decision.treatment.map_or(0, |treatment| treatment.quiet);
-        // A timestamp in the future is ignored; otherwise the quiet period would restart with every scan.
-        let changed = [stat.mtime, stat.ctime].into_iter().filter(|&time| time <= now).max();
-        let due = changed.map_or(now, |changed| changed.saturating_add(quiet));
-        match due > now {
-            true => When { due, ..rested(now, quiet, found.priority) },
-            false => at_once(found.priority),
+        match last_change([stat.mtime, stat.ctime], now).saturating_add(quiet) {
+            due if due > now => When { due, ..rested(now, quiet, found.priority) },
+            _ => at_once(found.priority),
         }
     }
 
@@ -424,5 +423,27 @@ impl Keeper {
             self.shared.call_keeper(now);
         }
         Ok(())
+    }
+}
+
+/// Time of the last change of a file by its timestamps. One in the future is ignored, otherwise the quiet period would
+/// restart with every scan; but the clock of a file server may be a little ahead.
+fn last_change(times: [Nanos; 2], now: Nanos) -> Nanos {
+    let past = times.into_iter().filter(|&time| time <= now.saturating_add(CLOCK_TOLERANCE));
+    past.max().map_or(Nanos::MIN, |time| time.min(now))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CLOCK_TOLERANCE, Nanos, last_change};
+
+    /// Regression: a file that was written while a scan looked at it did not rest at all.
+    #[test]
+    fn the_last_change_is_not_in_the_future() {
+        let now = 1_700_000_000_000_000_000;
+        assert_eq!(last_change([now - 5, now - 9], now), now - 5);
+        assert_eq!(last_change([now - 9, now + 1], now), now);
+        assert_eq!(last_change([now - 9, now + CLOCK_TOLERANCE + 1], now), now - 9);
+        assert_eq!(last_change([Nanos::MAX; 2], now), Nanos::MIN);
     }
 }
