@@ -67,6 +67,9 @@
 //! A worker that asks by [`claim_share`](Changelog::claim_share) gets its fair share of what is due while other workers
 //! are known, and nothing while its host is [draining](Changelog::set_draining).
 //!
+//! # Tasks
+//! Workers of several hosts share large pieces of work as [`tasks`].
+//!
 //! # Engines
 //! [`Embedded`] (SQLite) for one host; `Redis` (feature `redis`, on by default) for several. The feature `testing` adds
 //! `model::Model`, a readable reference in memory, `conformance`, the suite that every engine passes, and `measure`.
@@ -94,6 +97,7 @@ mod ranges;
 pub mod redis;
 pub mod server;
 mod share;
+pub mod tasks;
 
 #[cfg(feature = "redis")]
 pub use self::redis::{Redis, address::remember_password};
@@ -107,6 +111,7 @@ pub use queue::Ticket;
 pub use ranges::{MAX_RANGES, Ranges, WHOLE};
 pub use server::Server;
 pub use share::{Ask, KnownWorker, Share, WORKER_TERM};
+pub use tasks::Tasks;
 
 use gabion_platform::world::{Nanos, SECOND};
 use std::time::Duration;
@@ -360,6 +365,11 @@ pub trait Changelog: Send + Sync {
 
     /// The journal of the deployment; none for an engine of one host.
     fn journal(&self) -> Option<&dyn Journal> {
+        None
+    }
+
+    /// Work that several workers share; none for an engine of one host, whose threads share it.
+    fn tasks(&self) -> Option<&dyn Tasks> {
         None
     }
 

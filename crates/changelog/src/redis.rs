@@ -1,7 +1,7 @@
 //! The engine for more than one host: a Redis server, 7.0 or later, that keeps an append-only file.
 //!
-//! Every operation is one function of the library in `functions.lua`, `claims.lua` and `journal.lua`, so it happens as
-//! a whole or not at all. The library is loaded when the changelog is opened and again whenever the server has lost it.
+//! Every operation is one function of the library in `functions.lua`, `claims.lua`, `journal.lua` and
+//! `tasks.lua`, so it happens as a whole or not at all. The library is loaded when the changelog is opened and again whenever the server has lost it.
 //! Changes are merged as they arrive.
 //!
 //! A call that gets no answer is repeated a bounded number of times with the same request number, and the server
@@ -12,6 +12,7 @@ pub mod address;
 mod answer;
 mod journal;
 mod link;
+mod tasks;
 
 use crate::busy::MAX_PASSED_OVER;
 use crate::change::{Change, Span, What};
@@ -22,6 +23,7 @@ use crate::journal::Journal;
 use crate::queue::{Batch, Queue, Ticket};
 use crate::server::Server;
 use crate::share::{self, Ask, KnownWorker, MAX_COUNTED, Share};
+use crate::tasks::Tasks;
 use crate::{CLOCK_TOLERANCE, Changelog, MAX_CLAIM, MAX_PAGE};
 use answer::Answer;
 use gabion_platform::world::{Nanos, after, unique_id};
@@ -368,6 +370,10 @@ impl Changelog for Redis {
     }
 
     fn journal(&self) -> Option<&dyn Journal> {
+        Some(self)
+    }
+
+    fn tasks(&self) -> Option<&dyn Tasks> {
         Some(self)
     }
 

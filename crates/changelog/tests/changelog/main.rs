@@ -4,6 +4,7 @@ mod crash;
 mod embedded;
 mod redis;
 mod server;
+mod tasks;
 
 use gabion_changelog::conformance;
 use gabion_changelog::model::Model;

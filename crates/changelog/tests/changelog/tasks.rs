@@ -1,0 +1,193 @@
+//! Tasks that workers share, on a real server.
+
+use crate::server::TestServer;
+use gabion_changelog::tasks::{Held, KnownTask, TaskId, TaskKind, Tasks, Wanted};
+use gabion_changelog::{Changelog, Redis, WorkerId};
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(60);
+const NOW: Duration = Duration::from_millis(1);
+const ENCODE: TaskKind = TaskKind(b'e');
+const OTHER: TaskKind = TaskKind(b'o');
+const ANY: Wanted<'_> = Wanted::Any { kinds: &[ENCODE, OTHER], except: &[] };
+
+fn worker(name: &str) -> WorkerId {
+    WorkerId(name.to_owned())
+}
+
+fn id(number: u8) -> TaskId {
+    TaskId([number; 16])
+}
+
+fn open(tasks: &dyn Tasks, number: u8, kind: TaskKind, priority: u8, portions: u64) -> TaskId {
+    tasks.open_task(id(number), kind, priority, &worker("owner"), LONG, &[number, 0, 255]).expect("opened");
+    assert!(tasks.add_portions(id(number), portions, &[]).expect("added"));
+    id(number)
+}
+
+fn with_tasks(check: impl Fn(&dyn Tasks)) {
+    let server = TestServer::start();
+    let log = Redis::open(&server.server("x")).expect("a changelog");
+    check(log.tasks().expect("tasks"));
+}
+
+/// Takes a portion as soon as a lease of another worker has run out.
+fn take_over(tasks: &dyn Tasks, name: &str) -> gabion_changelog::tasks::Portion {
+    let began = Instant::now();
+    loop {
+        if let Some(portion) = tasks.take(&worker(name), ANY, LONG).expect("an answer") {
+            return portion;
+        }
+        assert!(began.elapsed() < LONG, "the lease of another worker does not end");
+    }
+}
+
+#[test]
+fn each_portion_is_done_once_and_its_result_collected_once() {
+    with_tasks(|tasks| {
+        let task = open(tasks, 1, ENCODE, 0, 0);
+        let contents = [b"first".to_vec(), b"second \0\r\n".to_vec(), Vec::new()];
+        assert!(tasks.add_portions(task, 3, &contents).unwrap());
+        let taken: Vec<_> = ["a", "b", "a"]
+            .iter()
+            .map(|name| tasks.take(&worker(name), ANY, LONG).unwrap().unwrap())
+            .collect();
+        assert_eq!(tasks.take(&worker("c"), ANY, LONG).unwrap(), None);
+        for (number, portion) in taken.iter().enumerate() {
+            assert_eq!((portion.task, portion.kind, portion.number), (task, ENCODE, number as u64));
+            assert_eq!((&portion.about[..], &portion.content), (&[1, 0, 255][..], &contents[number]));
+        }
+        assert!(tasks.finish(&taken[1], b"done \0").unwrap());
+        assert!(!tasks.finish(&taken[1], b"again").unwrap(), "it is finished");
+        let known = tasks.known_tasks().unwrap();
+        let workers = vec![worker("a")];
+        let (owner, portions) = (worker("owner"), 3);
+        assert_eq!(
+            known,
+            [KnownTask { id: task, kind: ENCODE, owner, portions, finished: 1, taken: 2, workers }]
+        );
+        let collected = tasks.collect(task, &[0, 1, 2]).unwrap().unwrap();
+        assert_eq!((collected.finished, collected.overtaken), (1, 0));
+        assert_eq!(collected.results, [(1, b"done \0".to_vec())]);
+        // An answer that was lost: the results are there until they are forgotten.
+        assert_eq!(tasks.collect(task, &[1]).unwrap().unwrap(), collected);
+        tasks.forget_results(task, &[1]).unwrap();
+        assert_eq!(tasks.collect(task, &[1]).unwrap().unwrap().results, []);
+        // What is given back is taken again, and only its new taker finishes it.
+        tasks.put_back(&taken[0]).unwrap();
+        let again = tasks.take(&worker("c"), ANY, LONG).unwrap().unwrap();
+        assert_eq!((again.number, &again.content), (0, &contents[0]));
+        assert!(!tasks.finish(&taken[0], b"").unwrap());
+        tasks.put_back(&taken[0]).unwrap();
+        assert!(tasks.finish(&again, b"").unwrap());
+        tasks.close_task(task).unwrap();
+        assert!(!tasks.finish(&taken[2], b"").unwrap());
+        assert!(!tasks.add_portions(task, 4, &[]).unwrap());
+        assert_eq!(tasks.collect(task, &[0]).unwrap(), None);
+        assert_eq!(tasks.known_tasks().unwrap(), []);
+    });
+}
+
+#[test]
+fn the_portion_of_a_silent_worker_is_given_to_another_one() {
+    with_tasks(|tasks| {
+        let task = open(tasks, 1, ENCODE, 0, 1);
+        let lost = tasks.take(&worker("silent"), ANY, NOW).unwrap().unwrap();
+        let taken = take_over(tasks, "second");
+        assert_eq!(taken.number, lost.number);
+        assert_ne!(taken.token, lost.token);
+        let held = |it: &gabion_changelog::tasks::Portion| Held::Portion {
+            task: it.task,
+            number: it.number,
+            token: it.token,
+        };
+        assert_eq!(tasks.keep(&[held(&lost), held(&taken)], LONG).unwrap(), [false, true]);
+        assert!(!tasks.finish(&lost, b"late").unwrap());
+        assert!(tasks.finish(&taken, b"good").unwrap());
+        let collected = tasks.collect(task, &[0]).unwrap().unwrap();
+        assert_eq!((collected.finished, collected.overtaken), (1, 1));
+        assert_eq!(collected.results, [(0, b"good".to_vec())]);
+    });
+}
+
+#[test]
+fn a_lease_that_is_renewed_does_not_end() {
+    with_tasks(|tasks| {
+        let task = open(tasks, 1, ENCODE, 0, 1);
+        let taken = tasks.take(&worker("first"), ANY, NOW).unwrap().unwrap();
+        let held =
+            [Held::Portion { task, number: 0, token: taken.token }, Held::Task(task), Held::Task(id(9))];
+        assert_eq!(tasks.keep(&held, LONG).unwrap(), [true, true, false]);
+        std::thread::sleep(10 * NOW);
+        assert_eq!(tasks.take(&worker("second"), ANY, LONG).unwrap(), None);
+        assert!(tasks.finish(&taken, b"").unwrap());
+    });
+}
+
+#[test]
+fn a_task_without_its_owner_is_dropped() {
+    with_tasks(|tasks| {
+        tasks.open_task(id(1), ENCODE, 9, &worker("dead"), NOW, b"").unwrap();
+        tasks.add_portions(id(1), 5, &[vec![1; 10], vec![2; 10]]).unwrap();
+        let alive = open(tasks, 2, ENCODE, 0, 1);
+        std::thread::sleep(10 * NOW);
+        assert_eq!(tasks.take(&worker("first"), ANY, LONG).unwrap().unwrap().task, alive);
+        assert_eq!(tasks.known_tasks().unwrap().len(), 1);
+        assert_eq!(tasks.collect(id(1), &[]).unwrap(), None);
+    });
+}
+
+#[test]
+fn workers_get_what_they_know_by_priority_and_age() {
+    with_tasks(|tasks| {
+        let (old, new) = (open(tasks, 1, ENCODE, 1, 2), open(tasks, 2, ENCODE, 1, 1));
+        let (urgent, foreign) = (open(tasks, 3, ENCODE, 2, 1), open(tasks, 4, OTHER, 9, 1));
+        let take = |wanted| tasks.take(&worker("w"), wanted, LONG).unwrap().map(|portion| portion.task);
+        let kinds = &[ENCODE];
+        let most = [urgent, old];
+        assert_eq!(take(Wanted::Any { kinds, except: &most }), Some(new));
+        assert_eq!(take(Wanted::Any { kinds, except: &[] }), Some(urgent));
+        assert_eq!(take(Wanted::Any { kinds, except: &[] }), Some(old));
+        assert_eq!(take(Wanted::Of(urgent)), None);
+        assert_eq!(take(Wanted::Of(old)), Some(old));
+        assert_eq!(take(Wanted::Any { kinds, except: &[] }), None);
+        assert_eq!(take(ANY), Some(foreign));
+    });
+}
+
+/// A changelog that is given up keeps no tasks.
+#[test]
+fn tasks_are_forgotten_with_the_changelog() {
+    let server = TestServer::start();
+    let log = Redis::open(&server.server("x")).expect("a changelog");
+    open(log.tasks().unwrap(), 1, ENCODE, 0, 3);
+    log.forget_all().unwrap();
+    assert_eq!(log.tasks().unwrap().known_tasks().unwrap(), []);
+}
+
+/// Redis keeps everything of several clients in order: no portion is taken twice.
+#[test]
+fn many_workers_share_a_task() {
+    let server = TestServer::start();
+    let log = Redis::open(&server.server("x")).expect("a changelog");
+    let tasks = log.tasks().unwrap();
+    let task = open(tasks, 1, ENCODE, 0, 100);
+    std::thread::scope(|scope| {
+        for number in 0..4u8 {
+            let log = Redis::open(&server.server("x")).expect("a changelog");
+            scope.spawn(move || {
+                let tasks = log.tasks().unwrap();
+                let me = worker(&number.to_string());
+                while let Some(portion) = tasks.take(&me, Wanted::Of(task), LONG).unwrap() {
+                    assert!(tasks.finish(&portion, &[number]).unwrap());
+                }
+            });
+        }
+    });
+    let mut all: Vec<u64> = (0..100).collect();
+    let collected = tasks.collect(task, &all).unwrap().unwrap();
+    let mut numbers: Vec<u64> = collected.results.iter().map(|(number, _)| *number).collect();
+    numbers.sort_unstable();
+    assert_eq!((collected.finished, collected.overtaken), (100, 0));
+    assert_eq!(numbers, std::mem::take(&mut all));
+}
