@@ -1,13 +1,15 @@
 
 -- The fourth part of the library: tasks. The hash KEYS[13] has id -> packed
--- { kind, priority, order, owner, expires, added, next, back, taken, finished, overtaken }; `back` are numbers of
--- portions that were begun and given up, `taken` maps a number to { token, worker, expires }. The hash KEYS[14] has
+-- { kind, priority, order, owner, expires, added, next, back, taken, finished, overtaken, opened, amounts }; `back` are
+-- numbers of portions that were begun and given up, `taken` maps a number to { token, worker, expires }, `amounts` are
+-- four decimal numbers. The hash KEYS[14] has
 -- id 'a' (what the task is about), id 'b' number (the content of a portion) and id 'r' number (its result).
 --
 -- Leases are counted by the clock of the server, in milliseconds: clocks of hosts may differ.
 
 local T_KIND, T_PRIORITY, T_ORDER, T_OWNER, T_EXPIRES, T_ADDED = 1, 2, 3, 4, 5, 6
 local T_NEXT, T_BACK, T_TAKEN, T_FINISHED, T_OVERTAKEN = 7, 8, 9, 10, 11
+local T_OPENED, T_AMOUNTS = 12, 13
 local RESULT_BYTES = 1048576
 
 local function server_time()
@@ -56,7 +58,7 @@ end
 -- id, kind, priority, owner, lease, about
 local function open_task(keys, args)
   local task = { args[2], tonumber(args[3]), redis.call('HINCRBY', keys[1], 'task', 1), args[4],
-    server_time() + tonumber(args[5]), 0, 0, {}, {}, 0, 0 }
+    server_time() + tonumber(args[5]), 0, 0, {}, {}, 0, 0, server_time(), '0 0 0 0' }
   redis.call('HSET', keys[14], args[1] .. 'a', args[6])
   store(keys, args[1], task)
   return 'done'
@@ -74,11 +76,11 @@ local function add_portions(keys, args)
   return 'done'
 end
 
--- worker, lease, longest lease, id or '', kinds that the worker knows, then ids that it does not want
+-- worker, lease, longest lease, id or '', kinds that the worker knows, least priority, then ids that it does not want
 local function take(keys, args)
   local worker, now, longest = args[1], server_time(), tonumber(args[3])
   local unwanted, best, best_id = {}, nil, nil
-  for i = 6, #args do unwanted[args[i]] = true end
+  for i = 7, #args do unwanted[args[i]] = true end
   local known = redis.call('HGETALL', keys[13])
   for i = 1, #known, 2 do
     local id, task = known[i], cmsgpack.unpack(known[i + 1])
@@ -88,6 +90,7 @@ local function take(keys, args)
       local changed = end_terms(task, now, longest)
       if changed then store(keys, id, task) end
       local wanted = not unwanted[id] and string.find(args[5], task[T_KIND], 1, true)
+        and task[T_PRIORITY] >= tonumber(args[6])
       if args[4] ~= '' then wanted = id == args[4] end
       if wanted and (#task[T_BACK] > 0 or task[T_NEXT] < task[T_ADDED]) then
         local first = not best or task[T_PRIORITY] > best[T_PRIORITY]
@@ -115,7 +118,7 @@ local function is_held(task, number, token)
   return taken and string.format('%.0f', taken[1]) == token
 end
 
--- lease, then for each: id, and number and token of a portion, or '' and '' for the task itself. Returns for each
+-- lease, then for each: id, and number and token of a portion, or '' and amounts for the task itself. Returns for each
 -- whether it is held.
 local function keep(keys, args)
   local expires, tasks, held = server_time() + tonumber(args[1]), {}, {}
@@ -127,7 +130,7 @@ local function keep(keys, args)
       tasks[id] = task
     end
     local is_mine = task and number == '' or is_held(task, number, token)
-    if is_mine and number == '' then task[T_EXPIRES] = expires end
+    if is_mine and number == '' then task[T_EXPIRES], task[T_AMOUNTS] = expires, token end
     if is_mine and number ~= '' then task[T_TAKEN][number][3] = expires end
     held[#held + 1] = is_mine and 1 or 0
   end
@@ -192,19 +195,22 @@ local function close_task(keys, args)
 end
 
 local function known_tasks(keys)
-  local found, known = {}, redis.call('HGETALL', keys[13])
+  local found, known, now = {}, redis.call('HGETALL', keys[13]), server_time()
   for i = 1, #known, 2 do
-    local task, taken = cmsgpack.unpack(known[i + 1]), 0
-    local workers = {}
+    local task, taken, workers = cmsgpack.unpack(known[i + 1]), 0, {}
     for _, it in pairs(task[T_TAKEN]) do
-      taken = taken + 1
-      workers[it[2]] = true
+      if it[3] > now then
+        taken = taken + 1
+        workers[it[2]] = true
+      end
     end
     local names = {}
     for name in pairs(workers) do names[#names + 1] = name end
     table.sort(names)
-    found[#found + 1] = { known[i], task[T_KIND], task[T_OWNER], task[T_ADDED], task[T_FINISHED], taken,
-      task[T_ORDER], names }
+    local fields = { known[i], task[T_KIND], task[T_OWNER], task[T_ADDED], task[T_FINISHED], taken,
+      task[T_ORDER], names, math.max(0, now - task[T_OPENED]) }
+    for amount in string.gmatch(task[T_AMOUNTS], '%d+') do fields[#fields + 1] = amount end
+    if task[T_EXPIRES] > now then found[#found + 1] = fields end
   end
   return found
 end

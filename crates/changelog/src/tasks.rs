@@ -54,14 +54,29 @@ pub enum Wanted<'a> {
         kinds: &'a [TaskKind],
         /// Tasks at which it failed before.
         except: &'a [TaskId],
+        /// Least priority.
+        priority: u8,
     },
+}
+
+/// How much of a task is done, in files and bytes. None of it is used but shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Amounts {
+    /// Files that are done.
+    pub files: u64,
+    /// Bytes that are done.
+    pub bytes: u64,
+    /// All files, as far as it is known.
+    pub all_files: u64,
+    /// All bytes, as far as it is known.
+    pub all_bytes: u64,
 }
 
 /// What a worker holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
-    /// A task that it opened.
-    Task(TaskId),
+    /// A task that it opened, and how much of it is done.
+    Task(TaskId, Amounts),
     /// A portion that it took.
     Portion {
         /// Its task.
@@ -101,6 +116,10 @@ pub struct KnownTask {
     pub taken: u64,
     /// Workers that are at them, in the order of their names.
     pub workers: Vec<WorkerId>,
+    /// Time since it was opened.
+    pub age: Duration,
+    /// What its owner said last.
+    pub amounts: Amounts,
 }
 
 /// The tasks of a deployment; see the [module](self).

@@ -14,6 +14,7 @@ mod existing;
 mod publish;
 mod row_source;
 mod rows;
+mod shared;
 mod stable_version;
 mod totals;
 mod write_buffer;
@@ -27,6 +28,7 @@ use crate::geometry::merge;
 use crate::reconstruct::{ReconstructError, reconstruct_ranges};
 use crate::redundancy::{Draft, Part, PartPath, redo};
 use crate::storage::{Content, Layout, ParityPlacement, Storage};
+use crate::team::Team;
 use crate::tree::{Generation, Stat};
 use crate::version::{is_doubtful, is_in_doubt, is_same_content};
 use crate::world::{Clock, Nanos, unique_id};
@@ -36,6 +38,7 @@ use existing::open_old;
 use gabion_platform::lock::Lockable;
 pub(crate) use publish::sync_names;
 use rows::Rows;
+pub(crate) use shared::ENCODE;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -118,6 +121,10 @@ pub struct EncodeOptions<'a> {
     pub flushed: Option<Flushed>,
     /// Called with the bytes of data that were processed.
     pub progress: &'a (dyn Fn(u64) + Sync),
+    /// Workers to share a large file with.
+    pub team: Option<Team<'a>>,
+    /// Called with the bytes of data that others processed.
+    pub elsewhere: &'a (dyn Fn(u64) + Sync),
     /// Polled during work; true stops the encoder.
     pub stopped: &'a (dyn Fn() -> bool + Sync),
 }
@@ -331,10 +338,13 @@ impl Encoder<'_> {
             encode_rows(
                 &Rows { coder, old_coders, content, parity_files, tracker, written, in_place },
                 &cut,
+                0..cut.stripes(),
                 options,
             )
         };
-        let mut totals = encode_plan(&plan, written.as_deref(), in_place)?;
+        let mut share = || self.share(path, coder, content, &mut plan.parity_files, &cut, options);
+        let shared = if tracker.is_none() && !in_place { share()? } else { None };
+        let mut totals = shared.map_or_else(|| encode_plan(&plan, written.as_deref(), in_place), Ok)?;
         if totals.root_is_unknown {
             totals = encode_plan(&plan, None, in_place)?;
         }

@@ -256,6 +256,18 @@ impl Cut {
         })
     }
 
+    /// Bytes of the file in a range of stripes.
+    pub fn bytes_of(&self, stripes: Range<u64>) -> u64 {
+        let (mut bytes, mut next) = (0, stripes.start);
+        while next < stripes.end {
+            let run = self.run(next, stripes.end - next);
+            let pieces = (0..self.geometry.k()).map(|column| run.piece(column));
+            bytes += pieces.map(|piece| piece.end - piece.start).sum::<u64>();
+            next += run.count;
+        }
+        bytes
+    }
+
     /// Stripe and column of the block with the byte at `offset`.
     pub fn locate(&self, offset: u64) -> (u64, usize) {
         let segment = offset / self.geometry.segment();

@@ -20,4 +20,6 @@ pub enum Progress {
     Step(&'static str, Option<(u64, u64)>),
     /// Numbers of files and bytes that were processed.
     Done(u64, u64),
+    /// Numbers of files and bytes that other workers processed for this run.
+    Elsewhere(u64, u64),
 }

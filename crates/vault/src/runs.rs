@@ -4,6 +4,7 @@ use crate::geometry::{Cut, Run};
 use crate::storage::Content;
 use gabion_platform::mapping::LARGE_PAGE;
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::available_parallelism;
@@ -42,7 +43,7 @@ fn large_pieces_on(cores: usize, columns: usize) -> u64 {
 /// a state of its own; returns the states. Following runs are prefetched.
 ///
 /// # Errors
-/// The first error of `work`; the other threads finish their present run.
+/// As [`each_run_of`].
 pub fn each_run<S: Send, E: Send>(
     cut: &Cut,
     piece: u64,
@@ -51,8 +52,24 @@ pub fn each_run<S: Send, E: Send>(
     state: impl Fn() -> S + Sync,
     work: impl Fn(&Run, &mut S) -> Result<(), E> + Sync,
 ) -> Result<Vec<S>, E> {
-    let (next, stripes) = (AtomicU64::new(0), cut.stripes());
-    let limit = |stripe: u64| (piece / cut.block(stripe).max(1)).max(1);
+    each_run_of(cut, 0..cut.stripes(), piece, content, threads, state, work)
+}
+
+/// As [`each_run`], for a range of stripes.
+///
+/// # Errors
+/// The first error of `work`; the other threads finish their present run.
+pub fn each_run_of<S: Send, E: Send>(
+    cut: &Cut,
+    stripes: Range<u64>,
+    piece: u64,
+    content: Option<&dyn Content>,
+    threads: usize,
+    state: impl Fn() -> S + Sync,
+    work: impl Fn(&Run, &mut S) -> Result<(), E> + Sync,
+) -> Result<Vec<S>, E> {
+    let (next, stripes) = (AtomicU64::new(stripes.start), stripes.end);
+    let limit = |from: u64| (piece / cut.block(from).max(1)).clamp(1, stripes.saturating_sub(from).max(1));
     let thread = || -> Result<S, E> {
         let mut state = state();
         let mut taken = None;

@@ -23,6 +23,7 @@ mod admission;
 mod conclude;
 mod done;
 mod encoding;
+mod helping;
 mod identity;
 mod lease;
 mod moving;
@@ -36,9 +37,10 @@ mod select;
 pub use admission::{Admission, AdmissionContext, GuardVerdict};
 pub use done::{Batch, Done};
 use encoding::Encoding;
+pub use helping::OtherWork;
 use identity::is_dead;
 pub use identity::{name, unique_name};
-use lease::{LEASE, Leases};
+use lease::Leases;
 use moving::Former;
 pub(crate) use moving::recover;
 use pace::{Budget, Pace, Patience};
@@ -55,6 +57,7 @@ use crate::redundancy::InconclusivePart;
 use crate::retry::{Failure, Retry, Retryable};
 use crate::run::RunContext;
 use crate::storage::Storage;
+use crate::team::LEASE;
 use crate::vault::{Vault, VaultError};
 use crate::world::{Clock, Nanos, SECOND};
 use std::io;
@@ -157,6 +160,8 @@ pub struct WorkerOptions<'a> {
     pub attends: bool,
     /// Claim nothing, and give back what has not begun, while this host is draining.
     pub heeds_drain: bool,
+    /// Portions of tasks of other workers that this one does besides encoding.
+    pub other_work: Option<&'a dyn OtherWork>,
     /// Called after each batch that did something.
     pub on_batch: &'a (dyn Fn(Batch) + Sync),
 }
@@ -172,6 +177,7 @@ impl<'a> WorkerOptions<'a> {
             approved: false,
             attends: false,
             heeds_drain: true,
+            other_work: None,
             on_batch: &|_| {},
         }
     }
@@ -238,6 +244,7 @@ impl Worker<'_> {
         let WorkedVault { storage, coders, clock, changelog, catalogue, .. } = self.vault;
         let (mut done, mut pace, mut patience) =
             (Done::default(), Pace::new(self.options.attends), Patience::default());
+        let mut failed_tasks = Vec::new();
         recover(storage, coders, catalogue).map_err(|source| self.repository_error(source))?;
         while !(self.run.stopped)() {
             let ask = Ask {
@@ -255,7 +262,7 @@ impl Worker<'_> {
                 done.draining = true;
                 break;
             }
-            let claims = share.claims;
+            let (claims, before) = (share.claims, done.batch());
             let is_admitted = admission.map(|admission| admission.admits(&claims)).transpose()?;
             if is_admitted == Some(false) {
                 changelog.give_back(&claims.iter().collect::<Vec<_>>(), clock.now())?;
@@ -264,14 +271,14 @@ impl Worker<'_> {
             }
             if !claims.is_empty() {
                 patience.end();
-                let (budget, count, before) = (Budget::new(clock), claims.len(), done.batch());
+                let (budget, count) = (Budget::new(clock), claims.len());
                 let leases = Leases::new(self, &claims, claimed_at);
                 let given_back = leases.during(|| self.batch(claims, &leases, &budget, &mut done))?;
                 pace.took(count - given_back, budget.used());
-                let batch = done.batch().since(before);
-                if batch != Batch::default() {
-                    (self.options.on_batch)(batch);
-                }
+                self.tell(before, &done);
+                self.help_urgent(&mut failed_tasks, &mut done)?;
+            } else if self.help(0, &mut failed_tasks, &mut done)? {
+                patience.end();
             } else if share.is_reserved {
                 // A dead worker of this host needs no share.
                 if !patience.is_new() || changelog.expire_dead_workers(&is_dead)? == 0 {
@@ -282,6 +289,14 @@ impl Worker<'_> {
             }
         }
         Ok(done)
+    }
+
+    /// Tells the caller what was done since `before`.
+    fn tell(&self, before: Batch, done: &Done) {
+        let batch = done.batch().since(before);
+        if batch != Batch::default() {
+            (self.options.on_batch)(batch);
+        }
     }
 
     /// As [`drain`](Worker::drain), then waits for the claims of other workers until they complete, or takes the claims

@@ -5,7 +5,8 @@ use super::answer::Answer;
 use crate::entry::WorkerId;
 use crate::error::Result;
 use crate::tasks::{
-    Collected, Held, KnownTask, LONGEST_LEASE, MAX_COLLECTED, Portion, TaskId, TaskKind, Tasks, Wanted,
+    Amounts, Collected, Held, KnownTask, LONGEST_LEASE, MAX_COLLECTED, Portion, TaskId, TaskKind, Tasks,
+    Wanted,
 };
 use std::time::Duration;
 
@@ -46,10 +47,20 @@ impl Answer {
 
     fn known_task(&self) -> Result<(u64, KnownTask)> {
         let fields = self.list()?;
-        let [id, kind, owner, portions, finished, taken, order, workers] = fields.as_slice() else {
+        let [id, kind, owner, portions, finished, taken, order, workers, age, amounts @ ..] =
+            fields.as_slice()
+        else {
             return Err(self.nonsense());
         };
-        let workers = workers.list()?;
+        let (workers, [files, bytes, all_files, all_bytes]) = (workers.list()?, amounts) else {
+            return Err(self.nonsense());
+        };
+        let amounts = Amounts {
+            files: files.number()?,
+            bytes: bytes.number()?,
+            all_files: all_files.number()?,
+            all_bytes: all_bytes.number()?,
+        };
         let known = KnownTask {
             id: id.task_id()?,
             kind: kind.task_kind()?,
@@ -58,6 +69,8 @@ impl Answer {
             finished: finished.number()?,
             taken: taken.number()?,
             workers: workers.iter().map(|name| name.text().map(WorkerId)).collect::<Result<_>>()?,
+            age: Duration::from_millis(age.number()?),
+            amounts,
         };
         Ok((order.number()?, known))
     }
@@ -94,9 +107,10 @@ impl Tasks for Redis {
         let mut arguments =
             vec![worker.0.clone().into_bytes(), milliseconds(lease), milliseconds(LONGEST_LEASE)];
         match wanted {
-            Wanted::Of(id) => arguments.extend([id.0.to_vec(), Vec::new()]),
-            Wanted::Any { kinds, except } => {
-                arguments.extend([Vec::new(), kinds.iter().map(|kind| kind.0).collect()]);
+            Wanted::Of(id) => arguments.extend([id.0.to_vec(), Vec::new(), decimal(0)]),
+            Wanted::Any { kinds, except, priority } => {
+                let kinds = kinds.iter().map(|kind| kind.0).collect();
+                arguments.extend([Vec::new(), kinds, decimal(priority.into())]);
                 arguments.extend(except.iter().map(|id| id.0.to_vec()));
             }
         }
@@ -111,7 +125,10 @@ impl Tasks for Redis {
         let mut arguments = vec![milliseconds(lease)];
         for it in held {
             match it {
-                Held::Task(id) => arguments.extend([id.0.to_vec(), Vec::new(), Vec::new()]),
+                Held::Task(id, Amounts { files, bytes, all_files, all_bytes }) => {
+                    let amounts = format!("{files} {bytes} {all_files} {all_bytes}").into_bytes();
+                    arguments.extend([id.0.to_vec(), Vec::new(), amounts]);
+                }
                 Held::Portion { task, number, token } => {
                     arguments.extend([task.0.to_vec(), decimal(*number), decimal(*token)]);
                 }

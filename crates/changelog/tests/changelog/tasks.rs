@@ -1,15 +1,16 @@
 //! Tasks that workers share, on a real server.
 
 use crate::server::TestServer;
-use gabion_changelog::tasks::{Held, KnownTask, TaskId, TaskKind, Tasks, Wanted};
+use gabion_changelog::tasks::{Amounts, Held, KnownTask, TaskId, TaskKind, Tasks, Wanted};
 use gabion_changelog::{Changelog, Redis, WorkerId};
-use std::time::{Duration, Instant};
+use gabion_testkit::until_some;
+use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(60);
 const NOW: Duration = Duration::from_millis(1);
 const ENCODE: TaskKind = TaskKind(b'e');
 const OTHER: TaskKind = TaskKind(b'o');
-const ANY: Wanted<'_> = Wanted::Any { kinds: &[ENCODE, OTHER], except: &[] };
+const ANY: Wanted<'_> = Wanted::Any { kinds: &[ENCODE, OTHER], except: &[], priority: 0 };
 
 fn worker(name: &str) -> WorkerId {
     WorkerId(name.to_owned())
@@ -33,13 +34,9 @@ fn with_tasks(check: impl Fn(&dyn Tasks)) {
 
 /// Takes a portion as soon as a lease of another worker has run out.
 fn take_over(tasks: &dyn Tasks, name: &str) -> gabion_changelog::tasks::Portion {
-    let began = Instant::now();
-    loop {
-        if let Some(portion) = tasks.take(&worker(name), ANY, LONG).expect("an answer") {
-            return portion;
-        }
-        assert!(began.elapsed() < LONG, "the lease of another worker does not end");
-    }
+    until_some("the lease of another worker has ended", || {
+        tasks.take(&worker(name), ANY, LONG).expect("an answer")
+    })
 }
 
 #[test]
@@ -59,13 +56,24 @@ fn each_portion_is_done_once_and_its_result_collected_once() {
         }
         assert!(tasks.finish(&taken[1], b"done \0").unwrap());
         assert!(!tasks.finish(&taken[1], b"again").unwrap(), "it is finished");
+        let amounts = Amounts { files: 1, bytes: 2, all_files: 3, all_bytes: u64::MAX };
+        assert_eq!(tasks.keep(&[Held::Task(task, amounts)], LONG).unwrap(), [true]);
         let known = tasks.known_tasks().unwrap();
-        let workers = vec![worker("a")];
+        let (workers, age) = (vec![worker("a")], known[0].age);
         let (owner, portions) = (worker("owner"), 3);
-        assert_eq!(
-            known,
-            [KnownTask { id: task, kind: ENCODE, owner, portions, finished: 1, taken: 2, workers }]
-        );
+        assert!(age < LONG);
+        let known_task = KnownTask {
+            id: task,
+            kind: ENCODE,
+            owner,
+            portions,
+            finished: 1,
+            taken: 2,
+            workers,
+            age,
+            amounts,
+        };
+        assert_eq!(known, [known_task]);
         let collected = tasks.collect(task, &[0, 1, 2]).unwrap().unwrap();
         assert_eq!((collected.finished, collected.overtaken), (1, 0));
         assert_eq!(collected.results, [(1, b"done \0".to_vec())]);
@@ -115,8 +123,8 @@ fn a_lease_that_is_renewed_does_not_end() {
     with_tasks(|tasks| {
         let task = open(tasks, 1, ENCODE, 0, 1);
         let taken = tasks.take(&worker("first"), ANY, NOW).unwrap().unwrap();
-        let held =
-            [Held::Portion { task, number: 0, token: taken.token }, Held::Task(task), Held::Task(id(9))];
+        let task_of = |id| Held::Task(id, Amounts::default());
+        let held = [Held::Portion { task, number: 0, token: taken.token }, task_of(task), task_of(id(9))];
         assert_eq!(tasks.keep(&held, LONG).unwrap(), [true, true, false]);
         std::thread::sleep(10 * NOW);
         assert_eq!(tasks.take(&worker("second"), ANY, LONG).unwrap(), None);
@@ -145,12 +153,13 @@ fn workers_get_what_they_know_by_priority_and_age() {
         let take = |wanted| tasks.take(&worker("w"), wanted, LONG).unwrap().map(|portion| portion.task);
         let kinds = &[ENCODE];
         let most = [urgent, old];
-        assert_eq!(take(Wanted::Any { kinds, except: &most }), Some(new));
-        assert_eq!(take(Wanted::Any { kinds, except: &[] }), Some(urgent));
-        assert_eq!(take(Wanted::Any { kinds, except: &[] }), Some(old));
+        assert_eq!(take(Wanted::Any { kinds, except: &most, priority: 2 }), None);
+        assert_eq!(take(Wanted::Any { kinds, except: &most, priority: 1 }), Some(new));
+        assert_eq!(take(Wanted::Any { kinds, except: &[], priority: 0 }), Some(urgent));
+        assert_eq!(take(Wanted::Any { kinds, except: &[], priority: 0 }), Some(old));
         assert_eq!(take(Wanted::Of(urgent)), None);
         assert_eq!(take(Wanted::Of(old)), Some(old));
-        assert_eq!(take(Wanted::Any { kinds, except: &[] }), None);
+        assert_eq!(take(Wanted::Any { kinds, except: &[], priority: 0 }), None);
         assert_eq!(take(ANY), Some(foreign));
     });
 }

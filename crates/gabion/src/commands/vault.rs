@@ -219,7 +219,7 @@ impl OutputArgs {
         let (stop, steps) = (stopped_by_signal()?, self.steps());
         let progress = |step: Progress| match step {
             Progress::Step(name, ahead) => steps.begin(name, amount(ahead)),
-            Progress::Done(files, bytes) => steps.advance(files, bytes),
+            Progress::Done(files, bytes) | Progress::Elsewhere(files, bytes) => steps.advance(files, bytes),
         };
         let stopped = || stop.load(Ordering::Relaxed);
         let rate = effort.limit.map(|rate| rate.0);

@@ -258,7 +258,7 @@ impl Job {
         let mut progress = lock(&self.progress);
         match step {
             Progress::Step(step, ahead) => *progress = JobProgress { step, ahead, ..JobProgress::default() },
-            Progress::Done(files, bytes) => {
+            Progress::Done(files, bytes) | Progress::Elsewhere(files, bytes) => {
                 progress.done = (progress.done.0 + files, progress.done.1 + bytes)
             }
         }

@@ -92,12 +92,14 @@ pub struct BatchReport {
     adopted: u64,
     moved: u64,
     removed: u64,
+    helped: u64,
+    helped_bytes: u64,
 }
 
 impl From<Batch> for BatchReport {
     fn from(batch: Batch) -> BatchReport {
-        let Batch { encoded, encoded_bytes, adopted, moved, removed } = batch;
-        BatchReport { encoded, encoded_bytes, adopted, moved, removed }
+        let Batch { encoded, encoded_bytes, adopted, moved, removed, helped, helped_bytes } = batch;
+        BatchReport { encoded, encoded_bytes, adopted, moved, removed, helped, helped_bytes }
     }
 }
 

@@ -4,6 +4,7 @@
 mod cuts;
 mod follow;
 mod network;
+mod portions;
 mod shares;
 mod takeover;
 mod worker;

@@ -74,6 +74,11 @@ impl Network {
         self.dir.path().join("tree")
     }
 
+    /// The redundancy file of a file.
+    pub(crate) fn redundancy(&self, name: &str) -> PathBuf {
+        self.tree().join(".gabion/redundancy").join(name)
+    }
+
     pub(crate) fn start_server(&mut self) {
         let mut command = self.on(0, "redis-server");
         command.args(["--bind", "10.99.0.1", "--port", "6379", "--save", "", "--requirepass", PASSWORD]);

@@ -4,6 +4,7 @@ use gabion_testkit::until;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -51,8 +52,20 @@ impl Follower {
 
     /// Number of files that it encoded, by what it printed.
     pub(crate) fn encoded(&self) -> u64 {
+        self.sum("encoded") + self.sum("adopted")
+    }
+
+    /// Sum of a number over all batches that it printed.
+    pub(crate) fn sum(&self, field: &str) -> u64 {
         let batches = self.events().into_iter().filter(|event| event["event"] == "worked");
-        batches.map(|event| event["encoded"].as_u64().unwrap() + event["adopted"].as_u64().unwrap()).sum()
+        batches.map(|event| event[field].as_u64().unwrap()).sum()
+    }
+
+    /// Inodes of the files that it has open.
+    pub(crate) fn open_inodes(&self) -> Vec<u64> {
+        let open = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+        let inode = |path: PathBuf| std::fs::metadata(path).map(|found| found.ino());
+        open.filter_map(|entry| inode(entry.unwrap().path()).ok()).collect()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -13,14 +13,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-struct Fixture {
+pub(super) struct Fixture {
     directory: tempfile::TempDir,
-    storage: Box<dyn Storage>,
-    coders: Coders,
-    clock: Clock,
+    pub(super) storage: Box<dyn Storage>,
+    pub(super) coders: Coders,
+    pub(super) clock: Clock,
 }
 
-const OPTIONS: EncodeOptions<'static> = EncodeOptions {
+pub(super) const OPTIONS: EncodeOptions<'static> = EncodeOptions {
     threads: 2,
     moved: false,
     known_elsewhere: false,
@@ -28,11 +28,13 @@ const OPTIONS: EncodeOptions<'static> = EncodeOptions {
     recorded: None,
     flushed: None,
     progress: &|_| {},
+    team: None,
+    elsewhere: &|_| {},
     stopped: &|| false,
 };
 
 impl Fixture {
-    fn new() -> Fixture {
+    pub(super) fn new() -> Fixture {
         let directory = tempfile::tempdir().unwrap();
         let open = |name: &str| {
             std::fs::create_dir(directory.path().join(name)).unwrap();
@@ -46,11 +48,16 @@ impl Fixture {
         Fixture { directory, storage, coders: Coders::new().unwrap(), clock: Clock::manual(1) }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    fn encode(&self, path: &str, code: &str, options: EncodeOptions<'_>) -> Result<Encoded, EncodeError> {
+    pub(super) fn encode(
+        &self,
+        path: &str,
+        code: &str,
+        options: EncodeOptions<'_>,
+    ) -> Result<Encoded, EncodeError> {
         self.encode_with(path, &self.coders.get(code).unwrap(), options)
     }
 
@@ -66,7 +73,7 @@ impl Fixture {
         Ok(encoded)
     }
 
-    fn inode(&self, name: &str) -> u64 {
+    pub(super) fn inode(&self, name: &str) -> u64 {
         std::fs::metadata(self.path("repository/redundancy").join(name)).unwrap().ino()
     }
 }

@@ -6,7 +6,8 @@ use super::{EncodeError, EncodeOptions};
 use crate::format::frame::toggle;
 use crate::geometry::Cut;
 use crate::redundancy::redo;
-use crate::runs::{each_run, large_pieces};
+use crate::runs::{each_run_of, large_pieces};
+use std::ops::Range;
 
 /// Sum of the results of all threads.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    fn new(files: usize) -> Totals {
+    pub(super) fn new(files: usize) -> Totals {
         let changes = (0..files).map(|_| Vec::new()).collect();
         let roots = vec![[0; 16]; files];
         let compared = Compared::default();
@@ -43,7 +44,7 @@ impl Totals {
         }
     }
 
-    fn and(mut self, other: Totals) -> Totals {
+    pub(super) fn and(mut self, other: Totals) -> Totals {
         self.roots.iter_mut().zip(&other.roots).for_each(|(root, other)| toggle(root, other));
         let changes = self.changes.iter_mut().zip(other.changes);
         changes.for_each(|(all, mut changes)| all.append(&mut changes));
@@ -69,16 +70,18 @@ pub(super) fn rows_of_piece(k: usize, block: u64) -> u64 {
     (PIECE_BYTES / (k as u64 * block)).max(1)
 }
 
-/// Encodes all rows of a file, or only written stripes where these are known.
+/// Encodes a range of the stripes of a file, or only written ones of it where these are known.
 pub(super) fn encode_rows(
     rows: &Rows<'_>,
     cut: &Cut,
+    stripes: Range<u64>,
     options: EncodeOptions<'_>,
 ) -> Result<Totals, EncodeError> {
     let (k, files) = (rows.coder.code().k(), rows.parity_files.len());
     let state = || (Scratch::new(rows.parity_files), Totals::new(files));
-    let states = each_run(
+    let states = each_run_of(
         cut,
+        stripes,
         large_pieces(k.max(rows.coder.code().m())),
         // Prefetched data would be read by the system.
         rows.written.is_none().then_some(rows.content),

@@ -519,6 +519,8 @@ impl Rebuilder<'_> {
             recorded: None,
             flushed: None,
             progress: &progress,
+            team: None,
+            elsewhere: &|_| {},
             stopped: self.stopped,
         };
         // The block size is that of the striping.

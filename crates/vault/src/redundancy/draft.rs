@@ -76,6 +76,35 @@ impl Draft {
         Ok(draft)
     }
 
+    /// Opens a draft of another worker, to write into it. It stays when this is dropped.
+    ///
+    /// # Errors
+    /// I/O errors; `InvalidInput` for what is no name of a draft.
+    pub fn of_another(place: PartPath, name: &[u8]) -> io::Result<Draft> {
+        let id =
+            name.strip_suffix(SUFFIX).filter(|id| id.len() == 32 && id.iter().all(u8::is_ascii_hexdigit));
+        id.ok_or(io::ErrorKind::InvalidInput)?;
+        let file = place.tree.write(&join(STAGING, name))?.into();
+        let fence = Fence::new(&place);
+        Ok(Draft { place, temporary: None, file, fence, replaced: None, held: None })
+    }
+
+    /// Name by which others find the draft; none if it is small, and written at once.
+    pub fn shared_name(&self) -> Option<&[u8]> {
+        self.temporary.as_deref().filter(|_| self.held.is_none()).map(|path| split(path).1)
+    }
+
+    /// A copy in a new file, which nobody else has open.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn copied(self) -> io::Result<Draft> {
+        let mut copy = Draft::new(self.place.clone())?;
+        copy.fence = self.fence.clone();
+        copy.copy(&self.file, 0, 0, self.file.metadata()?.len())?;
+        Ok(copy)
+    }
+
     /// Path of the finished file.
     pub fn place(&self) -> &PartPath {
         &self.place

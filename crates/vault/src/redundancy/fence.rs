@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io;
 
 /// The file at a path when work on it began.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Fence {
     seen: Option<Stat>,
     is_absent: bool,

@@ -25,6 +25,10 @@ pub struct Batch {
     pub moved: u64,
     /// Files whose redundancy was removed.
     pub removed: u64,
+    /// Portions of large files of other workers that were encoded, and bytes of their data.
+    pub helped: u64,
+    /// See `helped`.
+    pub helped_bytes: u64,
 }
 
 impl Batch {
@@ -36,6 +40,8 @@ impl Batch {
             adopted: self.adopted - before.adopted,
             moved: self.moved - before.moved,
             removed: self.removed - before.removed,
+            helped: self.helped - before.helped,
+            helped_bytes: self.helped_bytes - before.helped_bytes,
         }
     }
 
@@ -48,6 +54,8 @@ impl Batch {
             adopted: self.adopted + other.adopted,
             moved: self.moved + other.moved,
             removed: self.removed + other.removed,
+            helped: self.helped + other.helped,
+            helped_bytes: self.helped_bytes + other.helped_bytes,
         }
     }
 }
@@ -61,6 +69,10 @@ pub struct Done {
     pub encoded_bytes: u64,
     /// Files whose existing redundancy was valid and was adopted.
     pub adopted: u64,
+    /// Portions of files of other workers that were encoded, and bytes of their data.
+    pub helped: u64,
+    /// See `helped`.
+    pub helped_bytes: u64,
     /// Bytes of the redundancy files that were written.
     pub redundancy_bytes: u64,
     /// Stripes that were encoded, and stripes whose frames were kept.
@@ -106,14 +118,15 @@ pub struct Done {
 impl Done {
     /// True if anything was done or failed.
     pub fn is_something(&self) -> bool {
-        let all = [self.encoded, self.adopted, self.moved, self.removed, self.failures, self.held];
+        let all =
+            [self.encoded, self.adopted, self.helped, self.moved, self.removed, self.failures, self.held];
         all.iter().any(|&number| number > 0) || !self.damaged.is_empty() || !self.write_once.is_empty()
     }
 
     /// Counts of what was done so far.
     pub(super) fn batch(&self) -> Batch {
-        let Done { encoded, encoded_bytes, adopted, moved, removed, .. } = *self;
-        Batch { encoded, encoded_bytes, adopted, moved, removed }
+        let Done { encoded, encoded_bytes, adopted, moved, removed, helped, helped_bytes, .. } = *self;
+        Batch { encoded, encoded_bytes, adopted, moved, removed, helped, helped_bytes }
     }
 
     /// Sum of both.
@@ -121,6 +134,8 @@ impl Done {
         self.encoded += other.encoded;
         self.encoded_bytes += other.encoded_bytes;
         self.adopted += other.adopted;
+        self.helped += other.helped;
+        self.helped_bytes += other.helped_bytes;
         self.redundancy_bytes += other.redundancy_bytes;
         self.stripes = (self.stripes.0 + other.stripes.0, self.stripes.1 + other.stripes.1);
         self.moved += other.moved;

@@ -4,6 +4,7 @@ use super::{Job, Worker, lease::Leases, pace::Budget};
 use crate::changelog::Kind;
 use crate::encode::{EncodeError, EncodeOptions, Encoder, Flushed};
 use crate::run::{Progress, RunContext};
+use crate::team::Team;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Number of files from which one flush of the whole source replaces a flush per file.
@@ -16,12 +17,13 @@ pub(super) struct Encoding<'a> {
     leases: &'a Leases<'a>,
     budget: &'a Budget<'a>,
     flushed: Option<Flushed>,
+    team: Option<Team<'a>>,
 }
 
 impl<'a> Encoding<'a> {
     /// For a batch with a number of files. Flushes the source once if they are many.
     pub(super) fn new(
-        worker: &Worker<'a>,
+        worker: &'a Worker<'a>,
         leases: &'a Leases<'a>,
         budget: &'a Budget<'a>,
         files: usize,
@@ -31,7 +33,8 @@ impl<'a> Encoding<'a> {
         let at = encoder.clock.now();
         let device = (files >= MANY_FILES).then(|| encoder.storage.flush()).flatten();
         let flushed = device.map(|device| Flushed { device, at });
-        Encoding { encoder, run: worker.run, leases, budget, flushed }
+        let team = worker.team();
+        Encoding { encoder, run: worker.run, leases, budget, flushed, team }
     }
 
     /// True if jobs that have not begun are to be given back: the batch's time is spent, or the host is draining.
@@ -80,6 +83,8 @@ impl<'a> Encoding<'a> {
             recorded: Some(&job.claim.entry),
             flushed: self.flushed,
             progress: &progress,
+            team: self.team,
+            elsewhere: &|bytes| (self.run.progress)(Progress::Elsewhere(0, bytes)),
             stopped: self.run.stopped,
         };
         let encoder = &self.encoder;

@@ -5,32 +5,23 @@
 //! worker expired while their files waited, a second worker took them over, the first took them back, and neither
 //! finished.
 
-use super::{Worker, WorkerOptions};
+use super::Worker;
 use crate::changelog::{Changelog, Claim, WorkerId};
+use crate::team::LEASE;
+use crate::timer::with_timer;
 use crate::world::{Clock, Nanos, after};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Duration;
-
-/// Lifetime of a claim after its last renewal, which is also the delay before the work of a dead host may be taken
-/// over. With the time for which another worker is busy (two seconds), and [`CLOCK_TOLERANCE`](crate::changelog), the
-/// work is taken over within ten seconds. A worker that cannot reach the changelog for longer loses its claims: its
-/// results are refused, and the work is done twice.
-pub(super) const LEASE: Duration = Duration::from_secs(6);
-
-/// Interval of the timer: several attempts within one lease.
-const INTERVAL: Duration = Duration::from_secs(1);
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Claims of one batch.
 pub(super) struct Leases<'a> {
     changelog: &'a dyn Changelog,
     clock: &'a Clock,
     worker: &'a WorkerId,
-    options: WorkerOptions<'a>,
+    attends: bool,
+    heeds_drain: bool,
     draining: AtomicBool,
     held: Mutex<Held>,
-    ended: Mutex<bool>,
-    end: Condvar,
 }
 
 struct Held {
@@ -46,11 +37,10 @@ impl<'a> Leases<'a> {
             changelog: worker.vault.changelog,
             clock: worker.vault.clock,
             worker: &worker.name,
-            options: worker.options,
+            attends: worker.options.attends,
+            heeds_drain: worker.options.heeds_drain,
             draining: AtomicBool::new(false),
             held: Mutex::new(held),
-            ended: Mutex::default(),
-            end: Condvar::new(),
         }
     }
 
@@ -61,13 +51,12 @@ impl<'a> Leases<'a> {
 
     /// Gives a sign of life, and asks whether the host is draining. An error counts as no.
     fn attend(&self) {
-        let WorkerOptions { attends, heeds_drain, .. } = self.options;
-        let is_draining = match (attends, heeds_drain) {
+        let is_draining = match (self.attends, self.heeds_drain) {
             (true, _) => self.changelog.attend(self.worker, self.clock.now()),
             (false, true) => self.changelog.is_draining(self.worker),
             (false, false) => return,
         };
-        if heeds_drain && is_draining.is_ok_and(|is_draining| is_draining) {
+        if self.heeds_drain && is_draining.is_ok_and(|is_draining| is_draining) {
             self.draining.store(true, Ordering::Relaxed);
         }
     }
@@ -103,37 +92,12 @@ impl<'a> Leases<'a> {
         if matches!(self.clock, Clock::Manual(_)) {
             return work();
         }
-        std::thread::scope(|scope| {
-            let _ending = Ending(self);
-            let timer = std::thread::Builder::new().name("leases".to_owned());
-            // If no thread can be started, progress still renews the claims.
-            let _ = timer.spawn_scoped(scope, || self.keep());
-            work()
-        })
-    }
-
-    fn keep(&self) {
-        let mut ended = lock(&self.ended);
-        while !*ended {
-            let woken = self.end.wait_timeout(ended, INTERVAL);
-            ended = woken.unwrap_or_else(PoisonError::into_inner).0;
-            if !*ended {
-                drop(ended);
-                self.tick();
-                self.attend();
-                ended = lock(&self.ended);
-            }
-        }
-    }
-}
-
-/// Stops the timer, also on panic.
-struct Ending<'a, 'b>(&'a Leases<'b>);
-
-impl Drop for Ending<'_, '_> {
-    fn drop(&mut self) {
-        *lock(&self.0.ended) = true;
-        self.0.end.notify_all();
+        // Without a timer, progress still renews the claims.
+        let tick = || {
+            self.tick();
+            self.attend();
+        };
+        with_timer("leases", &tick, work)
     }
 }
 

@@ -98,8 +98,10 @@ impl Args {
         } else {
             let (encoded, size) = (files(done.encoded), bytes(done.encoded_bytes));
             self.output.print_line(format!(
-                "encoded {encoded} ({size}), moved {}, removed {}",
-                done.moved, done.removed
+                "encoded {encoded} ({size}), moved {}, removed {}{}",
+                done.moved,
+                done.removed,
+                follow::help(done.helped, done.helped_bytes)
             ));
             device::print(&compute, |line| self.output.print_line(line));
             if done.draining {

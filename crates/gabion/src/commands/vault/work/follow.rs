@@ -265,7 +265,7 @@ impl Follower<'_> {
             self.event(&event, || Some(text.to_owned()));
         }
         let expired = if share.has_others { worker::expire_dead(&*vault.changelog)? } else { 0 };
-        if share.is_draining || share.due + expired == 0 {
+        if share.is_draining || (share.due + expired == 0 && !has_portions(vault)?) {
             return Ok(POLL);
         }
         let done = work_attending(vault, self.context, &self.name, &|batch| self.worked(batch))?;
@@ -330,9 +330,27 @@ impl Follower<'_> {
     }
 }
 
+/// True if other workers share work of which nobody does a part yet.
+fn has_portions(vault: &Vault) -> anyhow::Result<bool> {
+    let Some(tasks) = vault.changelog.tasks() else { return Ok(false) };
+    Ok(tasks.known_tasks()?.iter().any(|task| task.finished + task.taken < task.portions))
+}
+
+/// What was encoded of files that other workers have claimed.
+pub(super) fn help(portions: u64, size: u64) -> String {
+    match portions {
+        0 => String::new(),
+        _ => format!(", parts of other workers' files: {}", bytes(size)),
+    }
+}
+
 fn words(batch: Batch) -> String {
     let (encoded, size) = (files(batch.encoded), bytes(batch.encoded_bytes));
-    format!("encoded {encoded} ({size}), moved {}, removed {}", batch.moved + batch.adopted, batch.removed)
+    let (moved, removed) = (batch.moved + batch.adopted, batch.removed);
+    format!(
+        "encoded {encoded} ({size}), moved {moved}, removed {removed}{}",
+        help(batch.helped, batch.helped_bytes)
+    )
 }
 
 /// True if the changelog's server is away, which passes.
