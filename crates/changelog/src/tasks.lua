@@ -55,10 +55,10 @@ local function end_terms(task, now, longest)
   return found
 end
 
--- id, kind, priority, owner, lease, about
+-- id, kind, priority, owner, lease, about, amounts
 local function open_task(keys, args)
   local task = { args[2], tonumber(args[3]), redis.call('HINCRBY', keys[1], 'task', 1), args[4],
-    server_time() + tonumber(args[5]), 0, 0, {}, {}, 0, 0, server_time(), '0 0 0 0' }
+    server_time() + tonumber(args[5]), 0, 0, {}, {}, 0, 0, server_time(), args[7] }
   redis.call('HSET', keys[14], args[1] .. 'a', args[6])
   store(keys, args[1], task)
   return 'done'

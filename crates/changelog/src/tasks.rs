@@ -26,6 +26,23 @@ pub struct TaskId(pub [u8; 16]);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskKind(pub u8);
 
+/// A task to open.
+#[derive(Debug, Clone, Copy)]
+pub struct NewTask<'a> {
+    /// Its name.
+    pub id: TaskId,
+    /// Kind of work.
+    pub kind: TaskKind,
+    /// Tasks of higher priority are done first.
+    pub priority: u8,
+    /// Worker that opens it.
+    pub owner: &'a WorkerId,
+    /// What it is about.
+    pub about: &'a [u8],
+    /// How much there is to do.
+    pub amounts: Amounts,
+}
+
 /// A portion that a worker took.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Portion {
@@ -128,15 +145,7 @@ pub trait Tasks: Send + Sync {
     ///
     /// # Errors
     /// The engine's.
-    fn open_task(
-        &self,
-        id: TaskId,
-        kind: TaskKind,
-        priority: u8,
-        owner: &WorkerId,
-        lease: Duration,
-        about: &[u8],
-    ) -> Result<()>;
+    fn open_task(&self, task: &NewTask<'_>, lease: Duration) -> Result<()>;
 
     /// From now on the task has `count` portions, the last of them with these contents. False if the task was dropped.
     ///

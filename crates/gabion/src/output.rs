@@ -212,6 +212,16 @@ pub(crate) fn files(count: u64) -> String {
     format!("{} file{}", HumanCount(count), if count == 1 { "" } else { "s" })
 }
 
+/// A time in seconds.
+pub(crate) fn span(seconds: f64) -> String {
+    match seconds {
+        ..120.0 => format!("{seconds:.0} s"),
+        120.0..7200.0 => format!("{:.0} min", seconds / 60.0),
+        7200.0..172_800.0 => format!("{:.0} h", seconds / 3600.0),
+        _ => format!("{:.0} days", seconds / 86400.0),
+    }
+}
+
 /// Age of a time.
 pub(crate) fn ago(now: Nanos, then: Nanos) -> String {
     let seconds = now.saturating_sub(then) / SECOND;

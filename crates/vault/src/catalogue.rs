@@ -38,7 +38,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::path::Path;
 
 /// State of a protected file when it was last examined. Files that changed since are pending in the changelog.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// Data and redundancy are complete.

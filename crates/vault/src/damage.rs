@@ -2,9 +2,10 @@
 
 use crate::catalogue::{Piece, Problem, State};
 use crate::examine::{Findings, ProtectedFile, StripeFault};
+use serde::{Deserialize, Serialize};
 
 /// Damage report of one file.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DamageReport {
     /// Path of the file.
     pub path: Vec<u8>,

@@ -25,6 +25,7 @@ mod missing;
 pub mod monitor;
 pub mod policy;
 pub mod pool_rebuild;
+pub mod portions;
 pub mod promises;
 pub mod protect;
 mod reconstruct;

@@ -11,6 +11,7 @@ use crate::examine::{self, ExamineError, ProtectedFile};
 use crate::format::header::Version;
 use crate::guard::{self, GuardError, Held};
 use crate::missing;
+use crate::portions::OfVault;
 use crate::redundancy::REDUNDANCY;
 use crate::run::{Progress, RunContext};
 use crate::scan::{ScanError, Scanner, Seen};
@@ -360,6 +361,8 @@ fn work_with(
     options: WorkerOptions<'_>,
     name: &WorkerId,
 ) -> Result<Done, WorkError> {
+    let portions = OfVault { vault };
+    let options = WorkerOptions { other_work: Some(&portions), ..options };
     let run = |options: WorkerOptions<'_>, admission: Option<&Admission<'_>>| {
         with_named_worker(vault, context, options, name.clone(), |worker| worker.drain(admission))
     };

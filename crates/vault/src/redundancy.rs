@@ -9,6 +9,7 @@ pub(crate) mod fence;
 pub mod redo;
 
 pub use draft::Draft;
+pub(crate) use draft::SUFFIX as DRAFT_SUFFIX;
 
 use crate::coder::Coders;
 use crate::display_path::DisplayPath;

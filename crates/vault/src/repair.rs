@@ -6,7 +6,16 @@
 //! in the repository, since it may be a user's intended change. Redundancy is repaired from the same stripe by an
 //! atomic update.
 
+mod all;
+mod path_bytes;
+mod planning;
 mod recording;
+mod turn;
+
+pub(crate) use all::{REPAIR, help};
+pub use all::{RepairedOrNot, repair_all};
+pub use planning::plan;
+pub(crate) use planning::{PLAN, help as help_plan};
 
 use crate::catalogue::{CatalogueError, Entry, State};
 use crate::damage::{DamageReport, damage_report, remaining_redundancy};
@@ -16,24 +25,24 @@ use crate::examine::{
 use crate::format::{Frame, Metadata};
 use crate::metadata::without_privileges;
 use crate::redundancy::redo;
-use crate::repair_mark::{self, Interrupted, Mark, forget_repair};
+use crate::repair_mark::{self, Mark, forget_repair};
 use crate::replaced;
 use crate::retry::{Failure, Retry, Retryable};
-use crate::run::{Progress, RunContext};
-use crate::scrub::{is_gone, is_of_another, is_replaced, record_unprotected};
+use crate::run::RunContext;
 use crate::storage::Repairable;
-use crate::throttle::Throttle;
 use crate::tree::{Stat, absent_is_none, split};
 use crate::vault::Vault;
 use gabion_platform::lock::Lockable;
 use recording::{note_right, without_redundancy};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use turn::Turn;
 
 /// Selection of files.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
     /// Only files that a scrub found damaged.
     pub known_only: bool,
@@ -44,7 +53,7 @@ pub struct Options {
 }
 
 /// Plan of a repair.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Plan {
     /// Files to repair.
     pub files: Vec<DamageReport>,
@@ -57,7 +66,7 @@ pub struct Plan {
 }
 
 /// Result for one file.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Repaired {
     /// Path of the file.
     pub path: Vec<u8>,
@@ -70,6 +79,7 @@ pub struct Repaired {
     /// Ranges that cannot be restored.
     pub lost: Vec<std::ops::Range<u64>>,
     /// Path of the replaced content.
+    #[serde(with = "path_bytes")]
     pub replaced: Option<std::path::PathBuf>,
     /// Remarks, for example on parts that could not be repaired.
     pub notes: Vec<String>,
@@ -99,90 +109,12 @@ impl Retryable for RepairError {
     }
 }
 
-/// Examines the files at and below `path` and lists what a repair would do.
-///
-/// # Errors
-/// The catalogue fails.
-pub fn plan(
-    vault: &Vault,
-    path: &[u8],
-    options: Options,
-    context: RunContext<'_>,
-) -> Result<Plan, CatalogueError> {
-    let total = vault.catalogue.matrix(path)?.iter().fold((0, 0), |sum, row| (sum.0 + row.2, sum.1 + row.3));
-    (context.progress)(Progress::Step("examining", Some(total)));
-    let throttle = Throttle::new(context.rate.or(vault.policy.rate));
-    let progress = |bytes: u64| {
-        throttle.take(bytes);
-        (context.progress)(Progress::Done(0, bytes));
-    };
-    // If the marks cannot be read, no repair counts as interrupted; `protect` reports the error.
-    let interrupted = Interrupted::of(&*vault.storage).unwrap_or_default();
-    let mut plan = Plan::default();
-    vault.catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
-        for (path, entry) in page {
-            if (context.stopped)() || (options.known_only && entry.state == State::Protected) {
-                continue;
-            }
-            let look = ExamineOptions {
-                threads: context.threads,
-                from_medium: false,
-                progress: &progress,
-                stopped: context.stopped,
-            };
-            let found = ProtectedFile::open_known(&*vault.storage, &vault.coders, &path, &entry)
-                .and_then(|protected| examine(&protected, look).map(|findings| (protected, findings)));
-            plan.examined += 1;
-            (context.progress)(Progress::Done(1, 0));
-            let stat = found.as_ref().ok().and_then(|(protected, _)| protected.stat);
-            let is_begun = interrupted.has(&path, stat.as_ref()).unwrap_or(false);
-            match found {
-                Ok((protected, _)) if protected.content.is_none() && !options.missing => {}
-                Ok((protected, findings)) => match damage_report(&path, &protected, &findings) {
-                    // A deleted file is to be restored; it cannot have been edited.
-                    Some(damage)
-                        if damage.changed
-                            && options.keep_changed
-                            && !is_begun
-                            && protected.content.is_some() =>
-                    {
-                        plan.kept.push(damage);
-                    }
-                    Some(damage) => plan.files.push(damage),
-                    // The content is correct, but the times are not restored yet.
-                    None if is_begun => plan.files.push(DamageReport {
-                        path,
-                        state: State::Protected,
-                        problems: Vec::new(),
-                        changed: false,
-                        notes: vec!["a repair of it was interrupted".to_owned()],
-                    }),
-                    // Repaired since the damage was found, under another name or by an interrupted repair.
-                    None if entry.state != State::Protected && !is_of_another(vault, &path, &entry) => {
-                        note_right(vault, &path, entry, remaining_redundancy(&protected, &findings))?;
-                    }
-                    None => {}
-                },
-                // In storage that keeps redundancy by inode, nothing is left to restore.
-                Err(ExamineError::Unprotected | ExamineError::Unusable(_))
-                    if (!options.missing || vault.storage.keeps_by_identity()) && is_gone(vault, &path) => {}
-                Err(ExamineError::Unprotected) if is_replaced(vault, &path, &entry) => {}
-                Err(error @ (ExamineError::Unprotected | ExamineError::Unusable(_))) => {
-                    plan.files.push(record_unprotected(vault, path, entry, &error)?);
-                }
-                Err(error) => plan.failed.push((path, error.into())),
-            }
-        }
-        Ok(())
-    })?;
-    Ok(plan)
-}
-
-/// Repairs one file as far as possible.
+/// Repairs one file as far as possible. Refused while another process repairs it.
 ///
 /// # Errors
 /// See [`RepairError`]; lost data is no error.
 pub fn repair(vault: &Vault, path: &[u8], context: RunContext<'_>) -> Result<Repaired, RepairError> {
+    let _turn = Turn::take(&vault.repository, path)?;
     let opened = match vault.catalogue.find(path)? {
         Some(entry) => ProtectedFile::open_known(&*vault.storage, &vault.coders, path, &entry),
         None => ProtectedFile::open(&*vault.storage, &vault.coders, path),

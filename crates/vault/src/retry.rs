@@ -1,10 +1,11 @@
 //! When it makes sense to try a failed operation again.
 
+use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display};
 use std::io;
 
 /// When it makes sense to try a failed operation again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Retry {
     /// At once, a few times: another process was in the way, for example one that wrote the file.
     Now,
@@ -39,7 +40,7 @@ impl Retryable for io::Error {
 }
 
 /// Failure with one file, for a report.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     why: String,
     retry: Retry,

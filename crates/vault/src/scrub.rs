@@ -1,19 +1,25 @@
 //! Scrub: examines files one after the other to prove that they are intact or recoverable, and records the results.
 
 mod due;
+mod shared;
 
 pub(crate) use due::Due;
 pub use due::{Overdue, overdue};
+pub(crate) use shared::{Files, SCRUB, help, known_files, portion_bytes, portions};
 
 use crate::catalogue::{CatalogueError, Entry, Piece, Problem, State};
 use crate::damage::{DamageReport, damage_report, remaining_redundancy};
 use crate::examine::{self, ExamineError, Findings, ProtectedFile, examine};
 use crate::retry::Failure;
-use crate::run::{Progress, RunContext};
+use crate::run::{Counted, Progress, RunContext};
+use crate::team::{Team, Terms, share};
 use crate::throttle::Throttle;
 use crate::tree::Stat;
 use crate::vault::Vault;
+use crate::worker;
 use crate::world::Nanos;
+use serde::{Deserialize, Serialize};
+use shared::Scrub;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,7 +52,7 @@ pub struct Options {
 }
 
 /// Results of a scrub.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Files examined.
     pub files: u64,
@@ -70,6 +76,17 @@ impl Report {
     /// Worst state that was found.
     pub fn worst(&self) -> State {
         self.damage.iter().map(|damage| damage.state).max().unwrap_or(State::Protected)
+    }
+
+    /// Adds the results for other files.
+    fn add(&mut self, other: Report) {
+        let Report { files, bytes, damage, gone, changing, resumed: _, failed, stopped: _ } = other;
+        self.files += files;
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.damage.extend(damage);
+        self.gone += gone;
+        self.changing += changing;
+        self.failed.extend(failed);
     }
 }
 
@@ -107,31 +124,50 @@ pub fn scrub(
     };
     let total = catalogue.matrix(path)?.iter().fold((0, 0), |sum, row| (sum.0 + row.2, sum.1 + row.3));
     (context.progress)(Progress::Step("scrubbing", Some(total)));
-    let throttle = Throttle::new(context.rate.or(vault.policy.rate));
-    let mut report = Report::default();
-    let by_policy = Due::new(&vault.policy, &*vault.storage, now);
-    catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
-        let chosen = |path: &[u8], entry: &Entry| {
-            let last = entry.scrubbed_at;
-            // A time in the future is from before the clock was set back and is ignored.
-            let last = last.filter(|last| *last <= now);
-            let due = match options.selection {
-                Selection::Due => by_policy.since(path, entry).is_some(),
-                _ => limit.is_none_or(|limit| last.is_none_or(|last| last <= limit)),
+    let (throttle, counted) = (Throttle::new(context.rate.or(vault.policy.rate)), Counted::default());
+    let progress = |step: Progress| {
+        counted.add(step);
+        (context.progress)(step);
+    };
+    let (by_policy, from_medium) = (Due::new(&vault.policy, &*vault.storage, now), options.from_medium);
+    let shared = RunContext { progress: &progress, ..context };
+    let mut scrub =
+        Scrub { vault, from_medium, throttle: &throttle, context: shared, report: Report::default() };
+    let (mut resumed, size) = (0, portion_bytes(context.threads));
+    // Without a name this worker is alone.
+    let name = worker::unique_name().ok();
+    let team = name.as_ref().and_then(|worker| Some(Team { tasks: vault.changelog.tasks()?, worker }));
+    let terms = Terms {
+        kind: SCRUB,
+        priority: 0,
+        about: &[u8::from(from_medium)],
+        amounts: &|| counted.of(total),
+        stopped: context.stopped,
+    };
+    share(team, &terms, &mut scrub, |sharing| {
+        catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
+            let chosen = |path: &[u8], entry: &Entry| {
+                let last = entry.scrubbed_at;
+                // A time in the future is from before the clock was set back and is ignored.
+                let last = last.filter(|last| *last <= now);
+                let due = match options.selection {
+                    Selection::Due => by_policy.since(path, entry).is_some(),
+                    _ => limit.is_none_or(|limit| last.is_none_or(|last| last <= limit)),
+                };
+                let done = interrupted.is_some() && options.resume && last.is_some_and(|last| last >= since);
+                (due && !done, done)
             };
-            let done = interrupted.is_some() && options.resume && last.is_some_and(|last| last >= since);
-            (due && !done, done)
-        };
-        report.resumed += page.iter().filter(|(path, entry)| chosen(path, entry).1).count() as u64;
-        let mut page: Vec<_> = page.into_iter().filter(|(path, entry)| chosen(path, entry).0).collect();
-        page.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-        left -= page.len() as u64;
-        if !(context.stopped)() {
-            let seen = examine_page(vault, &page, options.from_medium, &throttle, context);
-            catalogue.together(|| note_page(vault, page, seen, &mut report))?;
-        }
-        Ok(())
+            resumed += page.iter().filter(|(path, entry)| chosen(path, entry).1).count() as u64;
+            let mut page: Vec<_> = page.into_iter().filter(|(path, entry)| chosen(path, entry).0).collect();
+            page.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+            left -= page.len() as u64;
+            match sharing.is_alone() {
+                true => sharing.add(page),
+                false => portions(page, size).into_iter().try_for_each(|files| sharing.add(files)),
+            }
+        })
     })?;
+    let mut report = Report { resumed, ..scrub.report };
     report.stopped = (context.stopped)();
     // A failure is counted by `gabion status`, and a later run tries again.
     let _ = vault.purge_replaced();

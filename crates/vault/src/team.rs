@@ -5,10 +5,13 @@
 //! worker fails comes back with an empty result, and the owner does it. Without a changelog that has tasks, and when
 //! its server goes away, the owner does everything itself.
 
-use crate::changelog::tasks::{Amounts, Held, MAX_COLLECTED, Portion, TaskId, TaskKind, Tasks, Wanted};
+use crate::changelog::tasks::{
+    Amounts, Held, MAX_COLLECTED, NewTask, Portion, TaskId, TaskKind, Tasks, Wanted,
+};
 use crate::changelog::{self, WorkerId};
 use crate::timer::with_timer;
 use crate::world::unique_id;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,6 +29,31 @@ const POLL: Duration = Duration::from_millis(50);
 /// Portions of a task that are not finished, at most.
 const AHEAD: usize = 64;
 
+/// Longest result of a portion. Longer ones are left to the owner of the task.
+const MAX_RESULT: usize = 1 << 20;
+
+/// Paths as the content of a portion: each with its length before it, as u32, little endian.
+pub(crate) fn put_paths<'a>(paths: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for path in paths {
+        out.extend((path.len() as u32).to_le_bytes());
+        out.extend(path);
+    }
+    out
+}
+
+/// The paths of a content; none if it is not one.
+pub(crate) fn paths_of(mut content: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut paths = Vec::new();
+    while !content.is_empty() {
+        let (length, rest) = content.split_first_chunk()?;
+        let (path, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        paths.push(path.to_vec());
+        content = rest;
+    }
+    Some(paths)
+}
+
 /// The workers of a deployment, and the one that is speaking.
 #[derive(Clone, Copy)]
 pub struct Team<'a> {
@@ -37,14 +65,19 @@ pub struct Team<'a> {
 
 /// Work in portions.
 pub(crate) trait Divisible {
+    /// A portion.
+    type Portion;
     /// Why the work cannot go on.
     type Error;
 
+    /// What another worker has to know of a portion besides its number.
+    fn content(&self, portion: &Self::Portion) -> Vec<u8>;
+
     /// Does a portion in this process.
-    fn work(&mut self, number: u64, content: &[u8]) -> Result<(), Self::Error>;
+    fn work(&mut self, number: u64, portion: Self::Portion) -> Result<(), Self::Error>;
 
     /// Takes the result of another worker, which may be any bytes. False if it is none; then the portion is done here.
-    fn collect(&mut self, number: u64, result: &[u8]) -> Result<bool, Self::Error>;
+    fn collect(&mut self, number: u64, portion: &Self::Portion, result: &[u8]) -> Result<bool, Self::Error>;
 }
 
 /// How to share.
@@ -73,8 +106,9 @@ pub(crate) fn share<W: Divisible>(
 ) -> Result<bool, W::Error> {
     let opened = team.and_then(|team| Some((team, TaskId(unique_id().ok()?))));
     let opened = opened.filter(|(Team { tasks, worker }, task)| {
-        let Terms { kind, priority, about, .. } = *terms;
-        tasks.open_task(*task, kind, priority, worker, LEASE, about).is_ok()
+        let Terms { kind, priority, about, amounts, .. } = *terms;
+        let task = NewTask { id: *task, kind, priority, owner: worker, about, amounts: amounts() };
+        tasks.open_task(&task, LEASE).is_ok()
     });
     let (stopped, added, unfinished) = (terms.stopped, 0, BTreeMap::new());
     let Some((team, task)) = opened else {
@@ -107,28 +141,29 @@ struct Others<'a> {
 }
 
 /// Work that is being shared.
-pub(crate) struct Sharing<'a, W> {
+pub(crate) struct Sharing<'a, W: Divisible> {
     work: &'a mut W,
     /// None if this worker is alone.
     others: Option<Others<'a>>,
     /// The others were left while they may have been at portions.
     was_left: bool,
     added: u64,
-    unfinished: BTreeMap<u64, Vec<u8>>,
+    unfinished: BTreeMap<u64, W::Portion>,
     stopped: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl<W: Divisible> Sharing<'_, W> {
     /// Adds a portion, and works while many are not finished.
-    pub(crate) fn add(&mut self, content: Vec<u8>) -> Result<(), W::Error> {
+    pub(crate) fn add(&mut self, portion: W::Portion) -> Result<(), W::Error> {
         let number = self.added;
         self.added += 1;
         let Some(Others { team, task, .. }) = self.others else {
-            return if (self.stopped)() { Ok(()) } else { self.work.work(number, &content) };
+            return if (self.stopped)() { Ok(()) } else { self.work.work(number, portion) };
         };
+        let content = self.work.content(&portion);
         let contents = if content.is_empty() { &[][..] } else { std::slice::from_ref(&content) };
         let added = team.tasks.add_portions(task, self.added, contents);
-        self.unfinished.insert(number, content);
+        self.unfinished.insert(number, portion);
         if !matches!(added, Ok(true)) {
             self.leave();
         }
@@ -136,6 +171,11 @@ impl<W: Divisible> Sharing<'_, W> {
             self.step()?;
         }
         Ok(())
+    }
+
+    /// True if nobody else does portions.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.others.is_none()
     }
 
     /// Goes on alone.
@@ -147,17 +187,17 @@ impl<W: Divisible> Sharing<'_, W> {
     /// Does one portion, or collects results.
     fn step(&mut self) -> Result<(), W::Error> {
         let Some(Others { team, task, keeping }) = self.others else {
-            let Some((number, content)) = self.unfinished.pop_first() else { return Ok(()) };
-            return self.work.work(number, &content);
+            let Some((number, portion)) = self.unfinished.pop_first() else { return Ok(()) };
+            return self.work.work(number, portion);
         };
         match team.tasks.take(team.worker, Wanted::Of(task), LEASE) {
-            Ok(Some(portion)) => {
-                keeping.hold(&portion);
-                if let Some(content) = self.unfinished.remove(&portion.number) {
-                    self.work.work(portion.number, &content)?;
+            Ok(Some(taken)) => {
+                keeping.hold(&taken);
+                if let Some(portion) = self.unfinished.remove(&taken.number) {
+                    self.work.work(taken.number, portion)?;
                 }
-                keeping.release(&portion);
-                if team.tasks.finish(&portion, &[]).is_err() {
+                keeping.release(&taken);
+                if team.tasks.finish(&taken, &[]).is_err() {
                     self.leave();
                 }
                 Ok(())
@@ -182,9 +222,9 @@ impl<W: Divisible> Sharing<'_, W> {
         }
         let numbers: Vec<u64> = found.results.iter().map(|(number, _)| *number).collect();
         for (number, result) in found.results {
-            let Some(content) = self.unfinished.remove(&number) else { continue };
-            if result.is_empty() || !self.work.collect(number, &result)? {
-                self.work.work(number, &content)?;
+            let Some(portion) = self.unfinished.remove(&number) else { continue };
+            if result.is_empty() || !self.work.collect(number, &portion, &result)? {
+                self.work.work(number, portion)?;
             }
         }
         if tasks.forget_results(task, &numbers).is_err() {
@@ -203,6 +243,15 @@ pub enum Help {
     Failed,
     /// This worker was stopped.
     Stopped,
+}
+
+/// A worker's answer: what it found, unless it was stopped, failed, or the result is too long.
+pub(crate) fn result_of(found: Option<&impl Serialize>, stopped: &dyn Fn() -> bool) -> Help {
+    match found.and_then(|found| serde_json::to_vec(found).ok()) {
+        _ if stopped() => Help::Stopped,
+        Some(result) if result.len() <= MAX_RESULT => Help::Done(result),
+        _ => Help::Failed,
+    }
 }
 
 /// Takes a portion of a task of these kinds and at least this priority, and does it with `work`, which is told how to

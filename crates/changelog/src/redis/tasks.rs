@@ -5,8 +5,8 @@ use super::answer::Answer;
 use crate::entry::WorkerId;
 use crate::error::Result;
 use crate::tasks::{
-    Amounts, Collected, Held, KnownTask, LONGEST_LEASE, MAX_COLLECTED, Portion, TaskId, TaskKind, Tasks,
-    Wanted,
+    Amounts, Collected, Held, KnownTask, LONGEST_LEASE, MAX_COLLECTED, NewTask, Portion, TaskId, TaskKind,
+    Tasks, Wanted,
 };
 use std::time::Duration;
 
@@ -16,6 +16,12 @@ fn decimal(number: u64) -> Vec<u8> {
 
 fn milliseconds(lease: Duration) -> Vec<u8> {
     lease.min(LONGEST_LEASE).as_millis().to_string().into_bytes()
+}
+
+/// Four decimal numbers.
+fn four(amounts: &Amounts) -> Vec<u8> {
+    let Amounts { files, bytes, all_files, all_bytes } = amounts;
+    format!("{files} {bytes} {all_files} {all_bytes}").into_bytes()
 }
 
 impl Answer {
@@ -77,22 +83,16 @@ impl Answer {
 }
 
 impl Tasks for Redis {
-    fn open_task(
-        &self,
-        id: TaskId,
-        kind: TaskKind,
-        priority: u8,
-        owner: &WorkerId,
-        lease: Duration,
-        about: &[u8],
-    ) -> Result<()> {
+    fn open_task(&self, task: &NewTask<'_>, lease: Duration) -> Result<()> {
+        let NewTask { id, kind, priority, owner, about, amounts } = task;
         let arguments = [
             id.0.to_vec(),
             vec![kind.0],
-            decimal(priority.into()),
+            decimal((*priority).into()),
             owner.0.clone().into_bytes(),
             milliseconds(lease),
             about.to_vec(),
+            four(amounts),
         ];
         self.link().call("open_task", &arguments).map(drop)
     }
@@ -125,10 +125,7 @@ impl Tasks for Redis {
         let mut arguments = vec![milliseconds(lease)];
         for it in held {
             match it {
-                Held::Task(id, Amounts { files, bytes, all_files, all_bytes }) => {
-                    let amounts = format!("{files} {bytes} {all_files} {all_bytes}").into_bytes();
-                    arguments.extend([id.0.to_vec(), Vec::new(), amounts]);
-                }
+                Held::Task(id, amounts) => arguments.extend([id.0.to_vec(), Vec::new(), four(amounts)]),
                 Held::Portion { task, number, token } => {
                     arguments.extend([task.0.to_vec(), decimal(*number), decimal(*token)]);
                 }

@@ -1,7 +1,7 @@
 //! Tasks that workers share, on a real server.
 
 use crate::server::TestServer;
-use gabion_changelog::tasks::{Amounts, Held, KnownTask, TaskId, TaskKind, Tasks, Wanted};
+use gabion_changelog::tasks::{Amounts, Held, KnownTask, NewTask, TaskId, TaskKind, Tasks, Wanted};
 use gabion_changelog::{Changelog, Redis, WorkerId};
 use gabion_testkit::until_some;
 use std::time::Duration;
@@ -20,8 +20,17 @@ fn id(number: u8) -> TaskId {
     TaskId([number; 16])
 }
 
+fn new_task(id: TaskId, owner: &WorkerId) -> NewTask<'_> {
+    NewTask { id, kind: ENCODE, priority: 0, owner, about: b"", amounts: Amounts::default() }
+}
+
+fn open_task(tasks: &dyn Tasks, task: NewTask<'_>, lease: Duration) {
+    tasks.open_task(&task, lease).expect("opened");
+}
+
 fn open(tasks: &dyn Tasks, number: u8, kind: TaskKind, priority: u8, portions: u64) -> TaskId {
-    tasks.open_task(id(number), kind, priority, &worker("owner"), LONG, &[number, 0, 255]).expect("opened");
+    let about = &[number, 0, 255];
+    open_task(tasks, NewTask { kind, priority, about, ..new_task(id(number), &worker("owner")) }, LONG);
     assert!(tasks.add_portions(id(number), portions, &[]).expect("added"));
     id(number)
 }
@@ -135,7 +144,7 @@ fn a_lease_that_is_renewed_does_not_end() {
 #[test]
 fn a_task_without_its_owner_is_dropped() {
     with_tasks(|tasks| {
-        tasks.open_task(id(1), ENCODE, 9, &worker("dead"), NOW, b"").unwrap();
+        open_task(tasks, NewTask { priority: 9, ..new_task(id(1), &worker("dead")) }, NOW);
         tasks.add_portions(id(1), 5, &[vec![1; 10], vec![2; 10]]).unwrap();
         let alive = open(tasks, 2, ENCODE, 0, 1);
         std::thread::sleep(10 * NOW);

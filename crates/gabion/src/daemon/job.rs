@@ -352,14 +352,17 @@ fn repair_all(vault: &Vault, options: repair::Options, context: RunContext<'_>) 
     let (mut done, mut failed) = (Vec::new(), plan.failed.clone());
     let mut lost = false;
     let mut open = !plan.kept.is_empty();
-    for damage in plan.files.iter().take_while(|_| !(context.stopped)()) {
-        match repair::repair(vault, &damage.path, context) {
-            Ok(repaired) => {
+    let results = repair::repair_all(vault, &plan, context);
+    for (damage, result) in plan.files.iter().zip(results) {
+        match result {
+            Some(Ok(repaired)) => {
                 lost |= repaired.state == State::Lost;
                 open |= repaired.state != State::Protected;
                 done.push(repaired);
             }
-            Err(error) => failed.push((damage.path.clone(), error.into())),
+            Some(Err(why)) => failed.push((damage.path.clone(), why)),
+            // It was stopped before.
+            None => open = true,
         }
     }
     let stopped = (context.stopped)();

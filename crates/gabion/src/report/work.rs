@@ -2,6 +2,8 @@
 
 use super::{path_text, system_path_text};
 use gabion_vault::changelog::KnownWorker;
+use gabion_vault::changelog::tasks::{Amounts, KnownTask};
+use gabion_vault::portions::work_name;
 use gabion_vault::vault::Vault;
 use gabion_vault::worker::Batch;
 use gabion_vault::world::{Nanos, host, process};
@@ -108,14 +110,61 @@ impl From<Batch> for BatchReport {
 #[serde(tag = "command", rename = "work")]
 pub struct WorkersReport {
     draining_hosts: Vec<String>,
+    tasks: Vec<KnownTaskReport>,
     workers: Vec<KnownWorkerReport>,
 }
 
 impl WorkersReport {
-    /// Of the known workers and the draining hosts.
-    pub fn new(workers: &[KnownWorker], draining_hosts: Vec<String>) -> WorkersReport {
-        WorkersReport { draining_hosts, workers: workers.iter().map(KnownWorkerReport::new).collect() }
+    /// Of the known workers, the tasks that they share, and the draining hosts.
+    pub fn new(workers: &[KnownWorker], tasks: &[KnownTask], draining_hosts: Vec<String>) -> WorkersReport {
+        WorkersReport {
+            draining_hosts,
+            tasks: tasks.iter().map(KnownTaskReport::new).collect(),
+            workers: workers.iter().map(KnownWorkerReport::new).collect(),
+        }
     }
+}
+
+/// Work that several workers share.
+#[derive(Debug, Clone, Serialize)]
+pub struct KnownTaskReport {
+    work: &'static str,
+    host: String,
+    seconds: f64,
+    files: u64,
+    bytes: u64,
+    all_files: u64,
+    all_bytes: u64,
+    /// Expected rest of the time; none while too little is done.
+    seconds_left: Option<f64>,
+    hosts: Vec<String>,
+}
+
+impl KnownTaskReport {
+    /// Of a known task.
+    pub fn new(known: &KnownTask) -> KnownTaskReport {
+        let Amounts { files, bytes, all_files, all_bytes } = known.amounts;
+        let mut hosts: Vec<String> = known.workers.iter().map(|it| it.host().to_owned()).collect();
+        hosts.dedup();
+        KnownTaskReport {
+            work: work_name(known.kind),
+            host: known.owner.host().to_owned(),
+            seconds: known.age.as_secs_f64(),
+            files,
+            bytes,
+            all_files,
+            all_bytes,
+            seconds_left: seconds_left(known),
+            hosts,
+        }
+    }
+}
+
+/// Expected rest of the time of a task: the rest takes as long as what is done, by bytes if they are known.
+pub fn seconds_left(known: &KnownTask) -> Option<f64> {
+    let Amounts { files, bytes, all_files, all_bytes } = known.amounts;
+    let (done, all) = if all_bytes > 0 { (bytes, all_bytes) } else { (files, all_files) };
+    (done > 0 && done <= all).then(|| known.age.as_secs_f64() * (all - done) as f64 / done as f64)
 }
 
 /// A worker that is known or holds claims.

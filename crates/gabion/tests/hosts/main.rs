@@ -6,5 +6,6 @@ mod follow;
 mod network;
 mod portions;
 mod shares;
+mod sharing;
 mod takeover;
 mod worker;

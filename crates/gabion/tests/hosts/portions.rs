@@ -38,8 +38,6 @@ fn two_hosts_encode_one_file() {
         // It may be done by now. The owner tells the amounts every second.
         assert!(task.is_none_or(|task| task.portions == 4 && [0, SIZE as u64].contains(&sum(&task).2)));
     });
-    let list = network.expect(0, 0, &["work", "tree", "--list"]);
-    println!("{}", String::from_utf8_lossy(&list.stdout));
     network.wait_until_done();
     workers.iter_mut().for_each(|worker| worker.stop());
     let helped: Vec<u64> = workers.iter().map(|worker| worker.sum("helped_bytes")).collect();

@@ -8,7 +8,7 @@ use rusqlite::params;
 use std::ops::Range;
 
 /// Kind of a damaged range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Piece {
     /// Data that can be reconstructed.
@@ -45,7 +45,7 @@ impl Piece {
 }
 
 /// A damaged range of a file or of its redundancy file.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Problem {
     /// Kind.
     pub piece: Piece,

@@ -162,16 +162,22 @@ impl FilePortions<'_> {
 }
 
 impl Divisible for FilePortions<'_> {
+    type Portion = ();
     type Error = EncodeError;
 
-    fn work(&mut self, number: u64, _: &[u8]) -> Result<(), EncodeError> {
+    /// The number says everything.
+    fn content(&self, (): &()) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn work(&mut self, number: u64, (): ()) -> Result<(), EncodeError> {
         let range = self.division.range(number).ok_or_else(nonsense)?;
         let totals = encode_rows(self.rows, self.cut, range.clone(), self.options)?;
         self.add(totals, self.cut.bytes_of(range));
         Ok(())
     }
 
-    fn collect(&mut self, number: u64, result: &[u8]) -> Result<bool, EncodeError> {
+    fn collect(&mut self, number: u64, (): &(), result: &[u8]) -> Result<bool, EncodeError> {
         let totals = totals_of(result, self.rows.parity_files.len());
         let (Some(totals), Some(range)) = (totals, self.division.range(number)) else { return Ok(false) };
         let bytes = self.cut.bytes_of(range);
@@ -216,7 +222,7 @@ impl Encoder<'_> {
         let about = &description.encode();
         let terms = Terms { kind: ENCODE, priority: 0, about, amounts: &amounts, stopped: options.stopped };
         let overtaken = share(Some(team), &terms, &mut portions, |sharing| {
-            (0..division.count()).try_for_each(|_| sharing.add(Vec::new()))
+            (0..division.count()).try_for_each(|_| sharing.add(()))
         })?;
         let totals = portions.totals;
         if (options.stopped)() {

@@ -1,8 +1,8 @@
 //! Tests of sharing, with other workers in this process.
 
-use super::{Divisible, Help, LEASE, Team, Terms, help, share};
+use super::{Divisible, Help, LEASE, Team, Terms, help, paths_of, put_paths, share};
 use crate::changelog::tasks::{
-    Amounts, Collected, Held, KnownTask, Portion, TaskId, TaskKind, Tasks, Wanted,
+    Amounts, Collected, Held, KnownTask, NewTask, Portion, TaskId, TaskKind, Tasks, Wanted,
 };
 use crate::changelog::{Error, Result, WorkerId};
 use std::collections::BTreeMap;
@@ -57,17 +57,9 @@ fn portion(task: TaskId, number: u64, state: &State) -> Portion {
 }
 
 impl Tasks for OthersDoOdd<'_> {
-    fn open_task(
-        &self,
-        _: TaskId,
-        _: TaskKind,
-        _: u8,
-        _: &WorkerId,
-        lease: Duration,
-        about: &[u8],
-    ) -> Result<()> {
+    fn open_task(&self, task: &NewTask<'_>, lease: Duration) -> Result<()> {
         assert_eq!(lease, LEASE);
-        self.call()?.about = about.to_vec();
+        self.call()?.about = task.about.to_vec();
         Ok(())
     }
 
@@ -136,10 +128,15 @@ struct Notes {
 }
 
 impl Divisible for Notes {
+    type Portion = u64;
     type Error = String;
 
-    fn work(&mut self, number: u64, content: &[u8]) -> std::result::Result<(), String> {
-        assert_eq!(content, number.to_string().as_bytes());
+    fn content(&self, portion: &u64) -> Vec<u8> {
+        portion.to_string().into_bytes()
+    }
+
+    fn work(&mut self, number: u64, portion: u64) -> std::result::Result<(), String> {
+        assert_eq!(number, portion);
         if self.fails_at == Some(number) {
             return Err(format!("at {number}"));
         }
@@ -147,7 +144,8 @@ impl Divisible for Notes {
         Ok(())
     }
 
-    fn collect(&mut self, number: u64, result: &[u8]) -> std::result::Result<bool, String> {
+    fn collect(&mut self, number: u64, portion: &u64, result: &[u8]) -> std::result::Result<bool, String> {
+        assert_eq!(number, *portion);
         let is_right = result == format!("done {number}").as_bytes();
         if is_right {
             self.elsewhere.push(number);
@@ -164,9 +162,7 @@ fn share_with(
     let worker = WorkerId("owner".to_owned());
     let team = tasks.map(|tasks| Team { tasks, worker: &worker });
     let terms = Terms { kind: KIND, priority: 0, about: b"about", amounts: &Amounts::default, stopped };
-    share(team, &terms, notes, |sharing| {
-        (0..PORTIONS).try_for_each(|number| sharing.add(number.to_string().into_bytes()))
-    })
+    share(team, &terms, notes, |sharing| (0..PORTIONS).try_for_each(|number| sharing.add(number)))
 }
 
 impl Notes {
@@ -179,7 +175,10 @@ impl Notes {
 }
 
 fn done(portion: &Portion) -> Vec<u8> {
-    assert_eq!(portion.about, b"about");
+    assert_eq!(
+        (&portion.about[..], &portion.content[..]),
+        (&b"about"[..], portion.number.to_string().as_bytes())
+    );
     format!("done {}", portion.number).into_bytes()
 }
 
@@ -247,7 +246,7 @@ struct OnePortion {
 }
 
 impl Tasks for OnePortion {
-    fn open_task(&self, _: TaskId, _: TaskKind, _: u8, _: &WorkerId, _: Duration, _: &[u8]) -> Result<()> {
+    fn open_task(&self, _: &NewTask<'_>, _: Duration) -> Result<()> {
         Ok(())
     }
 
@@ -306,4 +305,17 @@ fn a_worker_that_fails_leaves_the_task_to_others() {
     assert_eq!(once(Help::Done(vec![2])), None);
     assert_eq!(*tasks.finished.lock().unwrap(), [vec![1], vec![]]);
     assert!(tasks.was_put_back.into_inner());
+}
+
+#[test]
+fn paths_are_read_as_they_were_put() {
+    let paths: [&[u8]; 4] = [b"a/b", b"", b"\xff\n\0", &[b'x'; 4096]];
+    let content = put_paths(paths.into_iter());
+    assert_eq!(paths_of(&content).unwrap(), paths);
+    assert_eq!(paths_of(b""), Some(Vec::new()));
+    let ends = [0, 7, 11, 18, content.len()];
+    for end in 0..content.len() {
+        assert_eq!(paths_of(&content[..end]).is_some(), ends.contains(&end), "{end}");
+    }
+    assert_eq!(paths_of(&[255; 64]), None);
 }

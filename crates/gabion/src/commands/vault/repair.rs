@@ -12,8 +12,8 @@ use gabion::report::RepairReport;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::State;
 use gabion_vault::damage::DamageReport;
-use gabion_vault::repair::{Options, Plan, Repaired, plan, repair};
-use gabion_vault::retry::Failure;
+use gabion_vault::repair::{Options, Plan, Repaired, plan, repair_all};
+use gabion_vault::retry::{Failure, Retry};
 use gabion_vault::vault::Vault;
 use std::io::{IsTerminal, stdin};
 
@@ -99,10 +99,12 @@ impl Args {
         let mut repaired = Vec::new();
         let mut failed = plan.failed.clone();
         if go {
-            for damage in &plan.files {
-                match self.output.run(&self.effort, |context| repair(&vault, &damage.path, context))? {
+            let results = self.output.run(&self.effort, |context| repair_all(&vault, &plan, context))?;
+            for (damage, result) in plan.files.iter().zip(results) {
+                let stopped = || Err(Failure::new("stopped", Retry::Later));
+                match result.unwrap_or_else(stopped) {
                     Ok(done) => repaired.push(done),
-                    Err(error) => failed.push((damage.path.clone(), error.into())),
+                    Err(why) => failed.push((damage.path.clone(), why)),
                 }
             }
         }

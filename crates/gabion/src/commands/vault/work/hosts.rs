@@ -1,9 +1,11 @@
 //! `gabion work --drain`, `--resume` and `--list`.
 
-use crate::output::{OutputArgs, ago, print_json, stopped_by_signal, table};
+use crate::output::{OutputArgs, ago, bytes, files, print_json, span, stopped_by_signal, table};
 use gabion::exit::Outcome;
-use gabion::report::work::WorkersReport;
-use gabion_vault::changelog::KnownWorker;
+use gabion::report::work::{WorkersReport, seconds_left};
+use gabion_vault::changelog::tasks::{Amounts, KnownTask};
+use gabion_vault::changelog::{KnownWorker, WorkerId};
+use gabion_vault::portions::work_name;
 use gabion_vault::vault::Vault;
 use gabion_vault::worker::expire_dead;
 use gabion_vault::world::{Stopwatch, host};
@@ -33,6 +35,8 @@ pub(super) fn drain(
         expire_dead(&*vault.changelog)?;
         let workers = vault.changelog.workers(vault.clock.now())?;
         let claims: u64 = workers.iter().filter(|it| it.worker.host() == host).map(|it| it.claims).sum();
+        let is_there = |task: &&KnownTask| task.workers.iter().any(|worker| worker.host() == host);
+        let claims = claims + known_tasks(vault)?.iter().filter(is_there).count() as u64;
         if last != Some(claims) {
             let count = if claims == 1 { "1 claim".to_owned() } else { format!("{claims} claims") };
             output.print_line(format!("{host}: {count} left"));
@@ -83,6 +87,7 @@ pub(super) fn list(vault: &Vault, output: &OutputArgs) -> anyhow::Result<Outcome
         output.print_line("no workers");
     }
     lines(&workers, vault).iter().for_each(|line| output.print_line(line));
+    known_tasks(vault)?.iter().for_each(|task| output.print_line(task_line(task)));
     for host in vault.changelog.draining_hosts()? {
         output.print_line(format!("{host} is draining"));
     }
@@ -91,8 +96,33 @@ pub(super) fn list(vault: &Vault, output: &OutputArgs) -> anyhow::Result<Outcome
 
 fn print_report(vault: &Vault) -> anyhow::Result<()> {
     let workers = vault.changelog.workers(vault.clock.now())?;
-    print_json(&WorkersReport::new(&workers, vault.changelog.draining_hosts()?));
+    let tasks = known_tasks(vault)?;
+    print_json(&WorkersReport::new(&workers, &tasks, vault.changelog.draining_hosts()?));
     Ok(())
+}
+
+/// Work that workers share; none with a changelog of one host.
+fn known_tasks(vault: &Vault) -> anyhow::Result<Vec<KnownTask>> {
+    Ok(vault.changelog.tasks().map_or(Ok(Vec::new()), |tasks| tasks.known_tasks())?)
+}
+
+/// A line like `scrub by node1 on node1, node2: 3 of 10 files, 1 of 4 GiB, 2 min left`.
+fn task_line(task: &KnownTask) -> String {
+    let Amounts { files: done, bytes: done_bytes, all_files, all_bytes } = task.amounts;
+    let mut hosts: Vec<&str> = task.workers.iter().map(WorkerId::host).collect();
+    hosts.dedup();
+    let mut line = format!("{} by {}", work_name(task.kind), task.owner.host());
+    if !hosts.is_empty() {
+        line += &format!(", now on {}", hosts.join(", "));
+    }
+    line += &format!(": {done} of {}", files(all_files));
+    if all_bytes > 0 {
+        line += &format!(", {} of {}", bytes(done_bytes), bytes(all_bytes));
+    }
+    match seconds_left(task) {
+        Some(seconds) => line + &format!(", about {} left", span(seconds)),
+        None => line,
+    }
 }
 
 /// A table of workers.
