@@ -300,14 +300,11 @@ impl Vault {
         let _turn = take_turn(path)?;
         let mut of_files = None;
         let mut files = None;
+        let mut directories = vec![STAGING];
         let (storage, code): (Box<dyn Storage>, Code) = match settings.storage {
             Kind::Plain => {
                 let tree = Tree::open(root).map_err(at(root))?;
-                for directory in [REDUNDANCY, STAGING] {
-                    if read_only.is_none() && repository.find(directory).map_err(at(path))?.is_none() {
-                        repository.make_directories(directory, 0o700).map_err(at(path))?;
-                    }
-                }
+                directories.push(REDUNDANCY);
                 files = Some(tree.clone());
                 (Box::new(Plain::new(tree, repository.clone())), DEFAULT_CODE.parse()?)
             }
@@ -324,6 +321,11 @@ impl Vault {
                 (Box::new(pool), code)
             }
         };
+        for directory in directories {
+            if read_only.is_none() && repository.find(directory).map_err(at(path))?.is_none() {
+                repository.make_directories(directory, 0o700).map_err(at(path))?;
+            }
+        }
         let databases = match settings.is_shared() {
             true => copies::directory(&settings, location)?,
             false => repository.clone(),
@@ -429,6 +431,10 @@ impl Vault {
         let lock = Lock::take(&self.repository, command, &self.clock)?;
         for repository in self.storage.writable_repositories() {
             redo::recover(&repository.tree).map_err(LockError::Io)?;
+        }
+        // Redundancy of a pool is in the repositories of its targets.
+        if self.pool.is_some() {
+            redo::recover(&self.repository).map_err(LockError::Io)?;
         }
         Ok(lock)
     }
