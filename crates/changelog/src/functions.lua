@@ -213,15 +213,29 @@ local function places(path, slot)
   }
 end
 
+local function load(db, path, packed)
+  local slot = packed and cmsgpack.unpack(packed)
+  db.slots[path] = slot
+  db.stored[path] = slot and places(path, slot)
+  db.packed[path] = packed
+  return slot
+end
+
+-- Arguments of one call of the server; Lua passes some thousand at most.
+local PIECE = 1000
+
+-- Loads slots that will be needed, in few calls of the server, which cost more than anything else here.
+local function fetch(db, paths)
+  for from = 1, #paths, PIECE do
+    local to = math.min(from + PIECE - 1, #paths)
+    local packed = redis.call('HMGET', db.keys[2], unpack(paths, from, to))
+    for i = from, to do load(db, paths[i], packed[i - from + 1]) end
+  end
+end
+
 local function get(db, path)
   local slot = db.slots[path]
-  if slot == nil then
-    local packed = redis.call('HGET', db.keys[2], path)
-    slot = packed and cmsgpack.unpack(packed)
-    db.slots[path] = slot
-    db.stored[path] = slot and places(path, slot)
-    db.packed[path] = packed
-  end
+  if slot == nil then slot = load(db, path, redis.call('HGET', db.keys[2], path)) end
   return slot
 end
 
@@ -236,38 +250,64 @@ local function take(db, path)
   return slot
 end
 
-local function move_member(key, old, new)
+-- What is to be written: arguments of each command for each key, and how much each sum grows.
+local function writes()
+  return { calls = {}, sums = {} }
+end
+
+local function write(writes, command, key, ...)
+  local id = command .. key
+  local call = writes.calls[id]
+  if not call then
+    call = { command = command, key = key }
+    writes.calls[id] = call
+  end
+  for i = 1, select('#', ...) do call[#call + 1] = (select(i, ...)) end
+end
+
+local function add(writes, sum, by)
+  writes.sums[sum] = (writes.sums[sum] or 0) + by
+end
+
+local function move_member(writes, key, old, new)
   if old ~= new then
-    if old then redis.call('ZREM', key, old) end
-    if new then redis.call('ZADD', key, 0, new) end
+    if old then write(writes, 'ZREM', key, old) end
+    if new then write(writes, 'ZADD', key, 0, new) end
   end
 end
 
-local function store(db, path, slot)
+local function store(writes, db, path, slot)
   local keys = db.keys
   local old = db.stored[path] or {}
   local new = slot and places(path, slot) or {}
   local packed = slot and cmsgpack.pack(slot)
   if packed == db.packed[path] then return end
   if slot then
-    redis.call('HSET', keys[2], path, packed)
+    write(writes, 'HSET', keys[2], path, packed)
   else
-    redis.call('HDEL', keys[2], path)
+    write(writes, 'HDEL', keys[2], path)
   end
-  move_member(keys[3], old.first and path, new.first and path)
-  move_member(keys[4], old.waiting, new.waiting)
-  move_member(keys[5], old.stamp, new.stamp)
-  move_member(keys[6], old.first, new.first)
-  if old.kind ~= new.kind then
-    if old.kind then redis.call('HINCRBY', keys[7], old.kind, -1) end
-    if new.kind then redis.call('HINCRBY', keys[7], new.kind, 1) end
-  end
-  if old.claimed and not new.claimed then redis.call('HINCRBY', keys[7], 'c', -1) end
-  if new.claimed and not old.claimed then redis.call('HINCRBY', keys[7], 'c', 1) end
+  move_member(writes, keys[3], old.first and path, new.first and path)
+  move_member(writes, keys[4], old.waiting, new.waiting)
+  move_member(writes, keys[5], old.stamp, new.stamp)
+  move_member(writes, keys[6], old.first, new.first)
+  if old.kind then add(writes, old.kind, -1) end
+  if new.kind then add(writes, new.kind, 1) end
+  if old.claimed then add(writes, 'c', -1) end
+  if new.claimed then add(writes, 'c', 1) end
 end
 
 local function flush(db)
-  for path, slot in pairs(db.slots) do store(db, path, slot) end
+  local all = writes()
+  for path, slot in pairs(db.slots) do store(all, db, path, slot) end
+  for _, call in pairs(all.calls) do
+    for from = 1, #call, PIECE do
+      redis.call(call.command, call.key, unpack(call, from, math.min(from + PIECE - 1, #call)))
+    end
+  end
+  for sum, by in pairs(all.sums) do
+    if by ~= 0 then redis.call('HINCRBY', db.keys[7], sum, by) end
+  end
   db.slots, db.stored, db.packed = {}, {}, {}
 end
 
@@ -375,6 +415,9 @@ local function record(keys, args)
   local db = open(keys)
   local count = (#args - 1) / 11
   local last = redis.call('HINCRBY', keys[1], 'sequence', count)
+  local paths = {}
+  for at = 3, #args, 11 do paths[#paths + 1] = args[at] end
+  fetch(db, paths)
   for i = 1, count do
     local at = 11 * i - 9
     local path, other, sequence = args[at + 1], args[at + 2], hex(last - count + i)
