@@ -5,6 +5,7 @@ mod figures;
 mod files;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod hosts;
 mod machine;
 mod mount;
 mod mounted;
@@ -43,6 +44,8 @@ enum Command {
     Watch(watch::Args),
     /// Several workers: how evenly they share a backlog
     Workers(workers::Args),
+    /// One deployment on several hosts: how much faster they are than one, its changelog, and memory
+    Hosts(hosts::Args),
     /// The experiments of the papers, run again with this engine
     Paper(paper::Args),
     /// Rebuild of a lost target of a pool, and reads without it, beside the machine's limits
@@ -69,6 +72,7 @@ impl Cli {
             Command::Mount(args) => args.run(),
             Command::Watch(args) => args.run(),
             Command::Workers(args) => args.run(),
+            Command::Hosts(args) => args.run(),
             Command::Paper(args) => args.run(),
             Command::Rebuild(args) => args.run(),
             #[cfg(feature = "libraries")]

@@ -48,17 +48,18 @@ impl Measured {
     }
 }
 
-/// Records under `load` into a changelog that holds nothing else of value: its files are called `measure/…`.
+/// Records under `load` into a changelog that holds nothing else of value: its files are called `measure/…`. The
+/// writers are divided among `clients`, which all speak to this changelog.
 ///
 /// # Errors
 /// The engine fails.
 ///
 /// # Panics
-/// The engine's count of changes is not that of the writers: such a speed means nothing.
-pub fn measure(changelog: &dyn Changelog, load: &Load) -> Result<Measured> {
-    let before = changelog.sequence()?;
+/// The engine's count of changes is not that of the writers: such a speed means nothing. Or there is no client.
+pub fn measure(clients: &[&dyn Changelog], load: &Load) -> Result<Measured> {
+    let before = clients[0].sequence()?;
     let began = Instant::now();
-    let write = |writer| write(changelog, load, writer, began);
+    let write = |writer: u64| write(clients[writer as usize % clients.len()], load, writer, began);
     let all: Vec<Result<Writer>> = thread::scope(|scope| {
         let threads: Vec<_> =
             (0..load.writers).map(|writer| scope.spawn(move || write(writer as u64))).collect();
@@ -77,7 +78,7 @@ pub fn measure(changelog: &dyn Changelog, load: &Load) -> Result<Measured> {
         sum.waits.iter_mut().zip(&writer.waits).for_each(|(sum, calls)| *sum += calls);
     }
     let changes = sum.calls * load.batch as u64;
-    assert_eq!(changelog.sequence()?.0 - before.0, changes, "every change has a number");
+    assert_eq!(clients[0].sequence()?.0 - before.0, changes, "every change has a number");
     let mean = sum.waited.div_f64(sum.calls.max(1) as f64);
     Ok(Measured { changes, time, worst: sum.worst, mean, p99: sum.p99() })
 }

@@ -1,9 +1,10 @@
-//! Test support that several crates share. Only tests depend on this crate.
+//! Test support that several crates share. Only tests and benches depend on this crate.
 //!
 //! - [`skip()`]: records that a test is skipped, with a reason. `GABION_REQUIRE_ALL=1` turns every skip into a failure.
 //! - [`chosen`]: a number that an environment variable sets.
 //! - [`fuzz_inputs`]: number of inputs of a fuzz-like test.
 //! - [`rounds`]: number of random cases of a long test.
+//! - [`Hosts`]: hosts in network namespaces.
 //! - [`kill`]: kills a child process at a counted system call, so that a crash test does not depend on the machine's
 //!   speed.
 //! - [`port()`]: a TCP port for a server, reserved among all tests.
@@ -15,6 +16,7 @@
 mod disk;
 mod env_number;
 mod fuzzing;
+mod hosts;
 pub mod kill;
 mod port;
 mod skipping;
@@ -23,6 +25,7 @@ mod waiting;
 pub use disk::unmount_image;
 pub use env_number::chosen;
 pub use fuzzing::{FUZZ_FACTOR, ROUNDS, fuzz_inputs, rounds};
+pub use hosts::Hosts;
 pub use port::port;
 pub use skipping::{REQUIRE_ALL, SKIP_LOG, skip, skip_for_kernel, skip_line, skip_without_file_system};
 pub use waiting::{PATIENCE, until, until_some};

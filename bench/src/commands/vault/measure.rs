@@ -214,10 +214,10 @@ impl Bench {
         // Calls in flight: those of 40 ms at the target rate. With more of them, a changelog at that rate would exceed
         // the target for waits by the queue alone.
         let load = Load { writers: 8, files: 10_000, batch: 1, in_flight: 1000, rate: 0, time };
-        let measured = measure(&changelog, &load)?;
+        let measured = measure(&[&changelog], &load)?;
         ensure!(changelog.sequence()?.0 == measured.changes, "changes were lost");
         let offered = Load { rate: WANTED_CHANGES, ..load };
-        let steady = measure(&changelog, &offered)?;
+        let steady = measure(&[&changelog], &offered)?;
         let conditions = |how: &str| {
             format!(
                 "8 writers, 10000 files, one change per call, 1000 calls of each on their way, {:.0} s, {how}",

@@ -164,7 +164,7 @@ fn the_log_stays_short() {
     let measured = gabion_testkit::until_some("all files are recorded", || {
         time *= 2;
         let load = Load { writers: 2, files: 100, batch: 50, in_flight: 20, rate: 0, time };
-        let measured = measure(&*log, &load).expect("measured");
+        let measured = measure(&[&*log], &load).expect("measured");
         (log.pending().expect("sums").entries() == 100).then_some(measured)
     });
     assert!(measured.changes > 0 && measured.worst >= measured.mean);

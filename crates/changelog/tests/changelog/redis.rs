@@ -255,7 +255,7 @@ fn can_be_measured() {
     let load =
         Load { writers: 2, files: 100, batch: 10, in_flight: 10, rate: 0, time: Duration::from_secs(1) };
     gabion_testkit::until("changes are recorded", || {
-        measure(&log, &load).expect("measured").per_second() > 0.0
+        measure(&[&log], &load).expect("measured").per_second() > 0.0
     });
 }
 
