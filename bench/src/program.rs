@@ -21,7 +21,7 @@ pub(crate) fn build() -> Result<()> {
     {
         errln!("gabion-bench: building {NAME} with profile {profile}");
         // Both packages, so that their dependencies have the features with which they were built for this program.
-        let mut features = "gabion/gpu,gabion-bench/gpu".to_owned();
+        let mut features = "gabion/gpu,gabion/redis,gabion-bench/gpu".to_owned();
         if cfg!(feature = "libraries") {
             features += ",gabion-bench/libraries";
         }

@@ -76,12 +76,13 @@ pub(super) fn operations(request: &BenchOptions) -> Result<Vec<Line>> {
     let place = request.place()?;
     let server = Local::start(place.path())?;
     let calls: u64 = if request.quick { 500 } else { 5000 };
-    let redis = server.client("operations")?;
-    let embedded = Embedded::open(&place.path().join("operations"))?;
+    let redis = [server.client("recorded")?, server.client("claimed")?];
+    let embedded =
+        [Embedded::open(&place.path().join("recorded"))?, Embedded::open(&place.path().join("claimed"))?];
     let mut lines = plain(&server, calls)?;
-    for (((case, ours), (_, reference)), each) in
-        rates(&redis, calls)?.into_iter().zip(rates(&embedded, calls)?).zip(EACH)
-    {
+    let ours = rates(&redis[0], &redis[1], calls)?;
+    let reference = rates(&embedded[0], &embedded[1], calls)?;
+    for (((case, ours), (_, reference)), each) in ours.into_iter().zip(reference).zip(EACH) {
         let conditions = format!("{calls} files, {each}, each call waited for and durable, 1 client");
         let reference = ("embedded", reference);
         lines.push(Line::new("hosts", case, (ours, "files/s"), reference, None, conditions));
@@ -93,13 +94,13 @@ pub(super) fn operations(request: &BenchOptions) -> Result<Vec<Line>> {
 const EACH: [&str; 6] =
     ["1 per call", "1 per call", "1 per call", "64 per call", "64 per call", "64 per call"];
 
-/// Files per second of each operation.
-fn rates(changelog: &dyn Changelog, files: u64) -> Result<Vec<(&'static str, f64)>> {
+/// Files per second of each operation of two empty changelogs: those that record, and those of workers.
+fn rates(recorded: &dyn Changelog, claimed: &dyn Changelog, files: u64) -> Result<Vec<(&'static str, f64)>> {
     let when = When::now(1, 0);
     let (worker, mut rates) = (WorkerId("bench".to_owned()), Vec::new());
     let mut record = |case, change: &dyn Fn(u64) -> Change| -> Result<()> {
         let clock = Stopwatch::start();
-        (0..files).try_for_each(|number| changelog.record(&[change(number)]).map(|_| ()))?;
+        (0..files).try_for_each(|number| recorded.record(&[change(number)]).map(|_| ()))?;
         rates.push((case, files as f64 / clock.seconds()));
         Ok(())
     };
@@ -108,27 +109,27 @@ fn rates(changelog: &dyn Changelog, files: u64) -> Result<Vec<(&'static str, f64
     record("record: delete", &|number| Change::delete(format!("b/{number}"), when))?;
     let changes: Vec<Change> =
         (0..files).map(|number| Change::modify_whole(format!("c/{number}"), when)).collect();
-    changelog.forget_all()?;
-    changes.chunks(256).try_for_each(|some| changelog.record(some).map(|_| ()))?;
+    changes.chunks(256).try_for_each(|some| claimed.record(some).map(|_| ()))?;
     let (mut claims, mut seconds) = (Vec::new(), [0.0; 3]);
     while claims.len() < files as usize {
         let clock = Stopwatch::start();
-        let some = changelog.claim(&worker, 64, LEASE, 2)?;
+        let some = claimed.claim(&worker, 64, LEASE, 2)?;
         seconds[0] += clock.seconds();
         ensure!(!some.is_empty(), "{} of {files} files can be claimed", claims.len());
         claims.extend(some);
     }
     for some in claims.chunks(64) {
         let clock = Stopwatch::start();
-        ensure!(changelog.renew_all(some, LEASE, 2)?.is_empty(), "claims were refused");
+        ensure!(claimed.renew_all(some, LEASE, 2)?.is_empty(), "claims were refused");
         seconds[1] += clock.seconds();
         let (clock, some) = (Stopwatch::start(), some.iter().collect::<Vec<_>>());
-        for completion in changelog.complete_all(&some)? {
+        for completion in claimed.complete_all(&some)? {
             completion?;
         }
         seconds[2] += clock.seconds();
     }
-    ensure!(changelog.pending()?.entries() == 0, "something is still pending");
+    let pending = claimed.pending()?.entries();
+    ensure!(pending == 0, "{pending} of {files} files are still pending");
     let cases = ["claim", "renew", "complete"].into_iter().zip(seconds);
     rates.extend(cases.map(|(case, seconds)| (case, files as f64 / seconds)));
     Ok(rates)
