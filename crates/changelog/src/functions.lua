@@ -1,7 +1,7 @@
 #!lua name=gabion_changelog_2
 
 -- The changelog as functions of the server: each call is atomic. The version in the name above and in the names at
--- the ends of claims.lua, journal.lua and tasks.lua, the other parts of this library, changes with anything that is stored.
+-- the ends of the other parts of this library (claims, journal, tasks, monitors) changes with anything that is stored.
 --
 -- Numbers in Lua are doubles, exact only up to 2^53. So times (offset by 2^63 to have no sign), offsets in files and
 -- sequence numbers are 16 lower-case hexadecimal digits here: comparing the strings compares the numbers.
@@ -21,6 +21,7 @@
 --  12 draining  set of hosts
 --  13 tasks     hash: see tasks.lua
 --  14 portions  hash: see tasks.lua
+--  15 monitors  hash: see monitors.lua
 -- All sorted sets have score 0 throughout, so that they are in the order of their bytes.
 --
 -- A slot is { state, newer or false, sequence, token or 0, attempts }, a state

@@ -70,6 +70,9 @@
 //! # Tasks
 //! Workers of several hosts share large pieces of work as [`tasks`].
 //!
+//! # Monitors
+//! A server keeps a mark of each monitor of a deployment, so that an unclean end is noticed: [`monitors`].
+//!
 //! # Engines
 //! [`Embedded`] (SQLite) for one host; `Redis` (feature `redis`, on by default) for several. The feature `testing` adds
 //! `model::Model`, a readable reference in memory, `conformance`, the suite that every engine passes, and `measure`.
@@ -91,6 +94,7 @@ pub mod journal;
 pub mod measure;
 #[cfg(feature = "testing")]
 pub mod model;
+pub mod monitors;
 pub mod queue;
 mod ranges;
 #[cfg(feature = "redis")]
@@ -107,6 +111,7 @@ pub use embedded::Embedded;
 pub use entry::{Claim, Completion, Durability, Entry, Kind, Memory, Sequence, Summary, WorkerId};
 pub use error::{Error, PathFault, Refusal, Result, ServerError};
 pub use journal::Journal;
+pub use monitors::Monitors;
 pub use queue::Ticket;
 pub use ranges::{MAX_RANGES, Ranges, WHOLE};
 pub use server::Server;
@@ -370,6 +375,11 @@ pub trait Changelog: Send + Sync {
 
     /// Work that several workers share; none for an engine of one host, whose threads share it.
     fn tasks(&self) -> Option<&dyn Tasks> {
+        None
+    }
+
+    /// Marks of the monitors of a deployment; none for an engine of one host, whose monitors leave marks in files.
+    fn monitors(&self) -> Option<&dyn Monitors> {
         None
     }
 

@@ -1,7 +1,7 @@
 //! The engine for more than one host: a Redis server, 7.0 or later, that keeps an append-only file.
 //!
-//! Every operation is one function of the library in `functions.lua`, `claims.lua`, `journal.lua` and `tasks.lua`, so
-//! it happens as a whole or not at all. The library is loaded when the changelog is opened and again whenever the
+//! Every operation is one function of the library in `functions.lua`, `claims.lua`, `journal.lua`, `tasks.lua` and
+//! `monitors.lua`, so it happens as a whole or not at all. The library is loaded when the changelog is opened and again whenever the
 //! server has lost it. Changes are merged as they arrive.
 //!
 //! A call that gets no answer is repeated a bounded number of times with the same request number, and the server
@@ -12,6 +12,7 @@ pub mod address;
 mod answer;
 mod journal;
 mod link;
+mod monitors;
 mod tasks;
 
 use crate::busy::MAX_PASSED_OVER;
@@ -20,6 +21,7 @@ use crate::codec::{Reader, put_change};
 use crate::entry::{Claim, Completion, Durability, Entry, Memory, Sequence, Summary, WorkerId};
 use crate::error::{Error, Refusal, Result};
 use crate::journal::Journal;
+use crate::monitors::Monitors;
 use crate::queue::{Batch, Queue, Ticket};
 use crate::server::Server;
 use crate::share::{self, Ask, KnownWorker, MAX_COUNTED, Share};
@@ -374,6 +376,10 @@ impl Changelog for Redis {
     }
 
     fn tasks(&self) -> Option<&dyn Tasks> {
+        Some(self)
+    }
+
+    fn monitors(&self) -> Option<&dyn Monitors> {
         Some(self)
     }
 

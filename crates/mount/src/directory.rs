@@ -46,7 +46,7 @@ pub struct Directory {
     history: Arc<History>,
     lengths: Lengths,
     pub(crate) directories: Handles<OpenDirectory>,
-    recorder: Arc<Recorder>,
+    pub(crate) recorder: Arc<Recorder>,
     verified: Option<VerifiedReads>,
     /// Files that are read by FUSE passthrough, if that is enabled.
     passthrough: Option<Passthrough>,

@@ -55,7 +55,7 @@ pub(crate) struct Shared {
     /// Read: publish a stub under a name. Write: remove or rename names.
     order: RwLock<()>,
     pending: Arc<PendingWrites>,
-    recorder: Arc<Recorder>,
+    pub(crate) recorder: Arc<Recorder>,
     verified: Option<VerifiedReads>,
 }
 

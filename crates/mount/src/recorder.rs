@@ -1,13 +1,16 @@
 //! Recorder of a mount: writes every change of the mounted files to the changelog.
 //!
 //! Entries are handed over asynchronously and are durable within moments; `fsync` and synchronous writes wait until
-//! they are ([`flush`](Recorder::flush)). While a mount runs, its repository contains a mark file. If the process dies
-//! before all entries are durable, the next mount finds the mark and records a gap for the whole tree, so that a scan
-//! finds the missing changes.
+//! they are ([`flush`](Recorder::flush)). A mark is left while a mount runs. If the process dies before all entries are
+//! durable, somebody finds the mark and records a gap for the whole tree, so that a scan finds the missing changes: with
+//! the changelog of one host the next mount, since the mark is a file in the repository; in a deployment of several
+//! hosts any process, since each mount has a mark on the server ([`gabion_vault::mark`]).
 
 use gabion_platform::lock::Lockable;
 use gabion_platform::sync;
+use gabion_vault::changelog::monitors::MonitorKind;
 use gabion_vault::changelog::{Change, Changelog, Error, Span, Ticket, When};
+use gabion_vault::mark::{Mark, OnNotice};
 use gabion_vault::policy::Policy;
 use gabion_vault::private::read_text;
 use gabion_vault::tree::{Stat, Tree};
@@ -17,7 +20,7 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
 /// Name of the mark file of a running mount, in its repository.
@@ -61,40 +64,75 @@ pub struct Recorder {
     /// Entries whose result is not known yet, in order.
     tickets: Mutex<VecDeque<Ticket>>,
     recorded: AtomicU64,
-    mark: Mutex<Option<Mark>>,
+    /// The mark file of the changelog of one host.
+    file: Mutex<Option<MarkFile>>,
+    /// The mark on the server of a deployment.
+    mark: RwLock<Option<Mark>>,
 }
 
-struct Mark {
+struct MarkFile {
     repository: Tree,
-    _file: Lockable,
+    file: Lockable,
 }
 
-impl Recorder {
-    /// Records into `changelog` and creates the mark in `repository`. If a dead mount left its mark there, a gap for
-    /// the whole tree is recorded first.
-    ///
-    /// # Errors
-    /// Another mount is running, the mark cannot be created, or the changelog does not answer.
-    pub fn start(
-        changelog: Arc<dyn Changelog>,
-        policy: Policy,
-        clock: Clock,
-        outage: Outage,
-        repository: &Path,
-    ) -> io::Result<Recorder> {
-        let tree = Tree::open_owned(repository)?;
-        let left = tree.find(MARK.as_bytes())?.is_some();
-        let file = Lockable::from(tree.write_or_create(MARK.as_bytes(), 0o600)?);
+impl MarkFile {
+    /// Creates and locks the file. Also says whether a dead mount left one.
+    fn begin(repository: Tree) -> io::Result<(MarkFile, bool)> {
+        let left = repository.find(MARK.as_bytes())?.is_some();
+        let file = Lockable::from(repository.write_or_create(MARK.as_bytes(), 0o600)?);
         // A running mount holds the lock; this one would remove its mark at the end.
         if file.try_lock().is_err() {
             let holder = read_text(&*file).unwrap_or_default();
             let why = format!("it is mounted by another process: {}", holder.trim_end());
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
         }
-        file.set_len(0)?;
-        writeln!(&*file, "process {} on {}", gabion_vault::world::process(), gabion_vault::world::host())?;
-        file.sync_all()?;
-        tree.sync_directory(b"")?;
+        Ok((MarkFile { repository, file }, left))
+    }
+
+    fn write(&self) -> io::Result<()> {
+        self.file.set_len(0)?;
+        writeln!(
+            &*self.file,
+            "process {} on {}",
+            gabion_vault::world::process(),
+            gabion_vault::world::host()
+        )?;
+        self.file.sync_all()?;
+        self.repository.sync_directory(b"")
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        self.repository.remove(MARK.as_bytes())
+    }
+}
+
+impl Recorder {
+    /// Records into `changelog`, with a mark on its server or in `repository`. If a dead mount left its mark there, a
+    /// gap for the whole tree is recorded first. `notice` hears of marks on the server.
+    ///
+    /// # Errors
+    /// Another mount is running where the changelog is for one host, the mark cannot be created, or the changelog does
+    /// not answer.
+    pub fn start(
+        changelog: Arc<dyn Changelog>,
+        policy: Policy,
+        clock: Clock,
+        outage: Outage,
+        repository: &Path,
+        notice: OnNotice,
+    ) -> io::Result<Recorder> {
+        let tree = Tree::open_owned(repository)?;
+        let mark = Mark::begin(&changelog, MonitorKind::Mount, &clock, notice)?;
+        // One that was left when the changelog moved to a server.
+        let has_file = mark.is_none() || tree.find(MARK.as_bytes())?.is_some();
+        let (file, left) = if has_file {
+            MarkFile::begin(tree).map(|(file, left)| (Some(file), left))?
+        } else {
+            (None, false)
+        };
+        if let (Some(file), None) = (&file, &mark) {
+            file.write()?;
+        }
         let recorder = Recorder {
             changelog,
             policy,
@@ -104,11 +142,15 @@ impl Recorder {
             gap_lock: Mutex::new(()),
             tickets: Mutex::new(VecDeque::new()),
             recorded: AtomicU64::new(0),
-            mark: Mutex::new(Some(Mark { repository: tree, _file: file })),
+            file: Mutex::new(file),
+            mark: RwLock::new(mark),
         };
         if left {
             let gap = Change::gap(Vec::new(), When::now(recorder.clock.now(), u8::MAX));
             recorder.changelog.record(&[gap]).map_err(io::Error::other)?;
+        }
+        if sync::read(&recorder.mark).is_some() {
+            recorder.remove_file()?;
         }
         Ok(recorder)
     }
@@ -122,9 +164,22 @@ impl Recorder {
         if self.gap_pending.load(Ordering::Acquire) {
             return Ok(());
         }
-        match sync::lock(&self.mark).take() {
-            Some(mark) => mark.repository.remove(MARK.as_bytes()),
-            None => Ok(()),
+        let mark = sync::write(&self.mark).take();
+        mark.map_or(Ok(()), Mark::finish).map_err(io::Error::other)?;
+        self.remove_file()
+    }
+
+    fn remove_file(&self) -> io::Result<()> {
+        sync::lock(&self.file).take().map_or(Ok(()), |file| file.remove())
+    }
+
+    /// Waits until a change may be made: while the mark on the server may be gone, nobody would notice that this process
+    /// died with changes that are not recorded.
+    pub(crate) fn wait_for_mark(&self) {
+        if self.outage == Outage::Wait
+            && let Some(mark) = &*sync::read(&self.mark)
+        {
+            mark.wait_until_valid();
         }
     }
 

@@ -74,6 +74,11 @@ impl Served {
         Served { files, kernel }
     }
 
+    /// To be called before every change.
+    fn wait_for_mark(&self) {
+        call!(self.recorder.wait_for_mark());
+    }
+
     /// Removes setuid and setgid before the content changes, and invalidates the kernel's cached attributes: until they
     /// expire, the file could be executed with the old rights.
     fn drop_rights(&self, number: INodeNo, handle: FileHandle) -> Answer<()> {
@@ -172,6 +177,7 @@ impl Filesystem for Served {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        self.wait_for_mark();
         let set = SetAttr { mode, uid, gid, size, atime, mtime };
         let changed = call!(self.change(number.0, handle.map(|handle| handle.0), set, request.uid()));
         answer!(reply, changed, attr => reply.attr(&CACHE_TIMEOUT, &attr));
@@ -191,6 +197,7 @@ impl Filesystem for Served {
         device: u32,
         reply: ReplyEntry,
     ) {
+        self.wait_for_mark();
         let made = call!(self.make_node(parent.0, name.as_bytes(), mode, device, request));
         answer!(reply, made, (attr, generation) => reply.entry(&CACHE_TIMEOUT, &attr, generation));
     }
@@ -204,19 +211,23 @@ impl Filesystem for Served {
         _umask: u32,
         reply: ReplyEntry,
     ) {
+        self.wait_for_mark();
         let made = call!(self.make_directory(parent.0, name.as_bytes(), mode, request));
         answer!(reply, made, (attr, generation) => reply.entry(&CACHE_TIMEOUT, &attr, generation));
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.wait_for_mark();
         answer!(reply, call!(self.unlink(parent.0, name.as_bytes(), false)), () => reply.ok());
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.wait_for_mark();
         answer!(reply, call!(self.unlink(parent.0, name.as_bytes(), true)), () => reply.ok());
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        self.wait_for_mark();
         let made = call!(self.make_link(parent.0, name.as_bytes(), target, request));
         answer!(reply, made, (attr, generation) => reply.entry(&CACHE_TIMEOUT, &attr, generation));
     }
@@ -231,11 +242,13 @@ impl Filesystem for Served {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        self.wait_for_mark();
         let (from, to) = ((parent.0, name.as_bytes()), (to.0, new.as_bytes()));
         answer!(reply, call!(self.rename(from, to, flags)), () => reply.ok());
     }
 
     fn link(&self, _: &Request, number: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.wait_for_mark();
         let made = call!(self.link(number.0, parent.0, name.as_bytes()));
         answer!(reply, made, (attr, generation) => reply.entry(&CACHE_TIMEOUT, &attr, generation));
     }
@@ -261,6 +274,7 @@ impl Filesystem for Served {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        self.wait_for_mark();
         let made = call!(self.create(parent.0, name.as_bytes(), mode, flags, request));
         answer!(reply, made, ((attr, generation), handle, how) => {
             reply.created(&CACHE_TIMEOUT, &attr, generation, handle, how);
@@ -317,6 +331,7 @@ impl Filesystem for Served {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        self.wait_for_mark();
         let dropped = match flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             true => self.drop_rights(number, handle),
             false => Ok(()),
@@ -394,6 +409,7 @@ impl Filesystem for Served {
         _: u32,
         reply: ReplyEmpty,
     ) {
+        self.wait_for_mark();
         let flags = XattrFlags::from_bits_retain(flags as u32);
         answer!(reply, call!(self.set_attribute(number.0, name.as_bytes(), value, flags)), () => reply.ok());
     }
@@ -408,6 +424,7 @@ impl Filesystem for Served {
     }
 
     fn removexattr(&self, _: &Request, number: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.wait_for_mark();
         answer!(reply, call!(self.remove_attribute(number.0, name.as_bytes())), () => reply.ok());
     }
 
@@ -426,6 +443,7 @@ impl Filesystem for Served {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        self.wait_for_mark();
         let dropped = self.drop_rights_unless_root(request, number, handle);
         let allocated = dropped.and_then(|()| call!(self.allocate(handle.0, offset, length, mode)));
         answer!(reply, allocated, () => reply.ok());
@@ -461,6 +479,7 @@ impl Filesystem for Served {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        self.wait_for_mark();
         let dropped = self.drop_rights_unless_root(request, number, to);
         let copied = dropped.and_then(|()| match &self.files {
             FileSystem::Directory(files) => files.copy((from.0, from_offset), (to.0, to_offset), length),

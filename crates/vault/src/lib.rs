@@ -19,7 +19,9 @@ pub mod geometry;
 pub mod guard;
 #[cfg(feature = "testing")]
 pub mod hostile;
+mod identity;
 pub mod live;
+pub mod mark;
 pub mod metadata;
 mod missing;
 pub mod monitor;

@@ -17,6 +17,8 @@ pub(crate) mod status;
 
 pub use status::{Notice, Scan, Status};
 
+use crate::changelog::monitors::MonitorKind;
+use crate::mark::{Mark, MarkNotice};
 use crate::policy::Policy;
 use crate::storage::plain::OWN;
 use crate::vault::{Kind, Lock, LockError, Vault};
@@ -162,6 +164,8 @@ pub struct Live {
     /// None if another component records the changes.
     recorder: Option<JoinHandle<Result<(), MonitorError>>>,
     keeper: JoinHandle<()>,
+    /// None if another component records the changes, or the changelog is for one host.
+    mark: Option<Mark>,
     _watching: Lock,
 }
 
@@ -175,6 +179,7 @@ impl Live {
             return Err(MonitorError::Pool);
         }
         let watching = take_watch(&vault, options.command)?;
+        let mark = begin_mark(&vault, &notify)?;
         let (source, instead) = open(&vault, options.source)?;
         let shared = Shared::new(&vault, source.name(), notify)?;
         let unseen = match source.name() {
@@ -185,7 +190,7 @@ impl Live {
         (shared.notify)(&Notice::WatchStarted { source: source.name(), instead, mounts: unseen, unwatched });
         let recorder = recorder::Recorder::new(source, &vault, options, Arc::clone(&shared))?;
         let recorder = thread::Builder::new().name("recorder".to_owned()).spawn(move || recorder.run())?;
-        Live::with_keeper(vault, options, shared, Some(recorder), watching)
+        Live::with_keeper(vault, options, shared, Some(recorder), (mark, watching))
     }
 
     /// Keeps a tree protected whose changes are recorded by another component, for example a mount. Begins with a scan
@@ -196,7 +201,7 @@ impl Live {
     pub fn keep(vault: Vault, options: Options, notify: Notify) -> Result<Live, MonitorError> {
         let watching = take_watch(&vault, options.command)?;
         let shared = Shared::new(&vault, "mount", notify)?;
-        Live::with_keeper(vault, options, shared, None, watching)
+        Live::with_keeper(vault, options, shared, None, (None, watching))
     }
 
     fn with_keeper(
@@ -204,11 +209,13 @@ impl Live {
         options: Options,
         shared: Arc<Shared>,
         recorder: Option<JoinHandle<Result<(), MonitorError>>>,
-        watching: Lock,
+        (mark, watching): (Option<Mark>, Lock),
     ) -> Result<Live, MonitorError> {
-        let keeper = keeper::Keeper::new(vault, options, Arc::clone(&shared), recorder.is_some());
+        // Other hosts record as well.
+        let is_called = recorder.is_some() && !vault.settings.is_shared();
+        let keeper = keeper::Keeper::new(vault, options, Arc::clone(&shared), is_called);
         let keeper = thread::Builder::new().name("keeper".to_owned()).spawn(move || keeper.run())?;
-        Ok(Live { shared, recorder, keeper, _watching: watching })
+        Ok(Live { shared, recorder, keeper, mark, _watching: watching })
     }
 
     /// Present status.
@@ -245,11 +252,23 @@ impl Live {
         };
         self.keeper.join().map_err(|_| MonitorError::Died("keeper"))?;
         recorded?;
-        Ok(self.shared.status().clone())
+        let status = self.shared.status().clone();
+        if let (Some(mark), None) = (self.mark, &status.unrecorded) {
+            // A mark that stays is lost after a while: then the tree is scanned.
+            let _ = mark.finish();
+        }
+        Ok(status)
     }
 }
 
-/// Takes the lock that allows one watch per vault.
+/// Sets the mark of a watch on the server of a deployment.
+fn begin_mark(vault: &Vault, notify: &Notify) -> std::io::Result<Option<Mark>> {
+    let notify = Arc::clone(notify);
+    let notice = Box::new(move |notice: &MarkNotice| notify(&Notice::Trouble(notice.to_string())));
+    Mark::begin(&vault.changelog, MonitorKind::Watch, &vault.clock, notice)
+}
+
+/// Takes the lock that allows one watch per vault and host.
 fn take_watch(vault: &Vault, command: &str) -> Result<Lock, MonitorError> {
     let watching = vault.lock_to_watch(command)?;
     // Recovers from a crash. If another process holds the vault, it has recovered already.

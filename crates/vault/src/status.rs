@@ -1,6 +1,8 @@
 //! Status of a vault: wanted and actual redundancy, pending changes, damage by file name.
 
 use crate::catalogue::{CatalogueError, Class, Counts, Entry, Piece, Problem, State};
+use crate::changelog::Monitors;
+use crate::changelog::monitors::{KnownMonitor, MonitorState};
 use crate::degraded;
 use crate::displaced;
 use crate::missing::{UnavailableTargets, apply_losses, remaining_columns, restore_if_complete};
@@ -54,6 +56,8 @@ pub struct Status {
     pub user_policies: usize,
     /// Entries of the changelog that are pending or in progress.
     pub queued: u64,
+    /// Monitors of the deployment, running and lost; none if the changelog is for one host.
+    pub monitors: Vec<KnownMonitor>,
     /// Time by which all files were last scrubbed.
     pub last_scrub: Option<Nanos>,
     /// Files that were never scrubbed.
@@ -126,6 +130,7 @@ pub fn status(
         seen,
         user_policies: user_policy_warnings(vault)?.unwrap_or(0),
         queued: 0,
+        monitors: vault.changelog.monitors().map_or(Ok(Vec::new()), Monitors::known_monitors)?,
         last_scrub: note(vault, "last scrub")?,
         never_scrubbed: 0,
         overdue: Overdue::default(),
@@ -219,6 +224,13 @@ impl Status {
         let left =
             names.into_iter().chain(self.least.filter(|_| names.is_some()).map(|least| least as usize)).min();
         promises::vault_promises(mode, &codes, &self.targets, left)
+    }
+}
+
+impl Status {
+    /// Monitors that are lost: what they changed last may be unknown until a scan.
+    pub fn lost_monitors(&self) -> impl Iterator<Item = &KnownMonitor> {
+        self.monitors.iter().filter(|it| it.state != MonitorState::Running)
     }
 }
 

@@ -24,10 +24,12 @@ pub use renew::{Renewal, Renewed, survey};
 pub use settings::{Kind, Location, Settings};
 
 use crate::catalogue::{Catalogue, CatalogueError, Keeping};
+use crate::changelog::monitors::Monitor;
 use crate::changelog::remember_password;
 use crate::changelog::server::without_password;
 use crate::changelog::{self, Absent, Changelog, Embedded, Server};
 use crate::coder::Coders;
+use crate::mark::give_up_lost;
 use crate::policy::Policy;
 use crate::private;
 use crate::redundancy::{REDUNDANCY, STAGING, redo};
@@ -209,8 +211,16 @@ impl Vault {
         Ok(self)
     }
 
+    /// Notices monitors of other processes that ended uncleanly or are out of reach, and records gaps for them.
+    ///
+    /// # Errors
+    /// The changelog's.
+    pub fn give_up_lost_monitors(&self) -> changelog::Result<Vec<Monitor>> {
+        give_up_lost(&*self.changelog, &self.clock)
+    }
+
     /// Brings the catalogue up to date with what other hosts did, and makes it if it is missing or its journal was
-    /// lost.
+    /// lost. Notices lost monitors of other hosts.
     ///
     /// # Errors
     /// See [`VaultError`].
@@ -225,6 +235,9 @@ impl Vault {
             Err(Err(error)) => Err(VaultError::Catalogue(error)),
         };
         catch_up()?;
+        if self.read_only.is_none() {
+            self.give_up_lost_monitors()?;
+        }
         if self.catalogue.is_to_be_made()? {
             let _turn = take_turn(repository)?;
             // Another process may have been faster.
@@ -439,12 +452,14 @@ impl Vault {
         Ok(lock)
     }
 
-    /// Takes the lock of the watch; the vault remains usable by others.
+    /// Takes the lock of the watch on this host; the vault remains usable by others.
     ///
     /// # Errors
     /// [`LockError::Watched`]: another watch is running.
     pub fn lock_to_watch(&self, command: &str) -> Result<Lock, LockError> {
-        Lock::take_to_watch(&self.repository, command, &self.clock)
+        // Each host of a deployment may watch.
+        let place = if self.settings.is_shared() { &self.databases } else { &self.repository };
+        Lock::take_to_watch(place, command, &self.clock)
     }
 
     /// Version of the policy file.

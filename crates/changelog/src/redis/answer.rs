@@ -82,7 +82,7 @@ impl Answer {
         u64::from_str_radix(digits, 16).map_err(|_| self.nonsense())
     }
 
-    fn time(&self) -> Result<Nanos> {
+    pub(super) fn time(&self) -> Result<Nanos> {
         self.hex().map(|number| (number ^ 1 << 63).cast_signed())
     }
 

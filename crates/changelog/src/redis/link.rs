@@ -14,13 +14,14 @@ const LIBRARY: &str = concat!(
     include_str!("../functions.lua"),
     include_str!("../claims.lua"),
     include_str!("../journal.lua"),
-    include_str!("../tasks.lua")
+    include_str!("../tasks.lua"),
+    include_str!("../monitors.lua")
 );
 /// What the names of its functions begin with.
 const PREFIX: &str = "gabion_changelog_2_";
 const KEYS: [&str; 8] = ["counters", "entries", "paths", "waiting", "stamps", "firsts", "sums", "claims"];
 /// After the key of this client, so that they have the numbers that the library knows.
-const LATER_KEYS: [&str; 5] = ["journal", "workers", "draining", "tasks", "portions"];
+const LATER_KEYS: [&str; 6] = ["journal", "workers", "draining", "tasks", "portions", "monitors"];
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// While the server is away: enough for a packet to be lost.

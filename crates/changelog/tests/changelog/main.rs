@@ -2,6 +2,7 @@
 
 mod crash;
 mod embedded;
+mod monitors;
 mod redis;
 mod server;
 mod tasks;

@@ -12,6 +12,7 @@ use gabion_vault::catalogue::PossibleNames;
 use gabion_vault::coder::Coders;
 use gabion_vault::degraded::{self, Report};
 use gabion_vault::display_path::DisplayPath;
+use gabion_vault::mark::OnNotice;
 use gabion_vault::monitor::{self, Live, Notify};
 use gabion_vault::storage::Storage;
 use gabion_vault::storage::TargetState;
@@ -98,7 +99,9 @@ impl MountPlan {
         vault.coders = self.compute.coders(self.keeping.threads.max(1))?;
         let repository = vault.repository.path().to_owned();
         let (changelog, rules) = (Arc::clone(&vault.changelog), vault.read_policy()?);
-        let recorder = Recorder::start(changelog, rules, Clock::System, self.outage, &repository);
+        let tell = Arc::clone(&say);
+        let notice: OnNotice = Box::new(move |notice| tell(&notice.to_string()));
+        let recorder = Recorder::start(changelog, rules, Clock::System, self.outage, &repository, notice);
         let recorder = Arc::new(recorder.map_err(at(&repository))?);
         let options = Options {
             name: name.display().to_string(),

@@ -6,6 +6,7 @@ use super::{
 };
 use gabion_vault::catalogue::State;
 use gabion_vault::changelog::KnownWorker;
+use gabion_vault::changelog::monitors::{KnownMonitor, Monitor, MonitorState};
 use gabion_vault::degraded::Record;
 use gabion_vault::promises::VaultPromise;
 use gabion_vault::replaced::Run;
@@ -47,6 +48,7 @@ pub struct StatusReport<'a> {
     filesystem_wide: Option<&'a str>,
     daemon: Option<&'a Value>,
     workers: Option<Vec<KnownWorkerReport>>,
+    monitors: Vec<MonitorReport>,
 }
 
 /// Files with a configured and an actual number of redundancy blocks per stripe.
@@ -82,6 +84,16 @@ struct TargetReport {
     state: TargetState,
     free: Option<u64>,
     total: Option<u64>,
+}
+
+/// A mount or a watch of a deployment.
+#[derive(Debug, Serialize)]
+struct MonitorReport {
+    host: String,
+    process: Option<u32>,
+    kind: &'static str,
+    since: Nanos,
+    state: &'static str,
 }
 
 /// A file that grew and also changed in older blocks.
@@ -144,6 +156,24 @@ impl<'a> StatusReport<'a> {
             daemon,
             // Unknown while the changelog's server is away.
             workers: workers.map(|workers| workers.iter().map(KnownWorkerReport::new).collect()),
+            monitors: status.monitors.iter().map(MonitorReport::new).collect(),
+        }
+    }
+}
+
+impl MonitorReport {
+    fn new(known: &KnownMonitor) -> MonitorReport {
+        let Monitor { name, kind, since } = &known.monitor;
+        MonitorReport {
+            host: name.host().to_owned(),
+            process: name.process(),
+            kind: kind.word(),
+            since: *since,
+            state: match known.state {
+                MonitorState::Running => "running",
+                MonitorState::Silent(_) => "silent",
+                MonitorState::Lost => "lost",
+            },
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod cuts;
 mod follow;
+mod mounts;
 mod network;
 mod portions;
 mod shares;

@@ -143,6 +143,28 @@ impl Network {
         Follower::spawn(command, self.dir.path(), &Network::name(host))
     }
 
+    /// A mount of the tree on a host, and its mount point as other processes reach it.
+    pub(crate) fn mount(&self, host: usize, more: &[&str]) -> (Follower, PathBuf) {
+        let at = format!("mnt{host}");
+        std::fs::create_dir_all(self.dir.path().join(&at)).unwrap();
+        let mut mount = self.monitor(host, "mount", &[&[&at, "--json"], more].concat());
+        mount.wait_for("mounted");
+        let at = mount.sees(&self.dir.path().canonicalize().unwrap().join(at));
+        (mount, at)
+    }
+
+    /// A watch of the tree on a host.
+    pub(crate) fn watch(&self, host: usize) -> Follower {
+        let mut watch = self.monitor(host, "watch", &["--json"]);
+        watch.wait_for("watch_started");
+        watch
+    }
+
+    fn monitor(&self, host: usize, command: &str, args: &[&str]) -> Follower {
+        let started = self.gabion(host, &[&[command, "tree"], args].concat());
+        Follower::spawn(started, self.dir.path(), &format!("{command}{host}"))
+    }
+
     /// Runs `work` with the vault, opened from the server's host.
     pub(crate) fn with_vault<T: Send>(&self, work: impl FnOnce(&Vault) -> T + Send) -> T {
         let space = File::open(format!("/run/netns/{}", self.namespace("0"))).unwrap();

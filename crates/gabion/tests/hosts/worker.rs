@@ -1,4 +1,4 @@
-//! A resident worker as a process, and what it prints.
+//! A resident worker, a watch or a mount as a process, and what it prints.
 
 use gabion_testkit::until;
 use rustix::process::{Pid, Signal, kill_process};
@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A running `gabion work --follow --json`.
+/// A running process that prints JSON lines, mostly `gabion work --follow --json`.
 pub(crate) struct Follower {
     child: Child,
     output: PathBuf,
@@ -78,11 +78,22 @@ impl Follower {
     }
 
     /// Ends it by SIGTERM and expects exit code 0.
-    pub(crate) fn stop(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.signal(Signal::TERM);
         let status = self.child.wait().unwrap();
         assert_eq!(status.code(), Some(0), "{}", self.errors());
+    }
+
+    /// As [`end`](Follower::end), and a resident worker says so.
+    pub(crate) fn stop(&mut self) {
+        self.end();
         assert!(self.has_event("stopped"), "{:?}", self.events());
+    }
+
+    /// A path as the process sees it, in its mount namespace.
+    pub(crate) fn sees(&self, path: &Path) -> PathBuf {
+        let root = format!("/proc/{}/root", self.child.id());
+        Path::new(&root).join(path.strip_prefix("/").unwrap())
     }
 }
 

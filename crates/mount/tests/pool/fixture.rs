@@ -194,9 +194,15 @@ impl Mount {
         let changelog = Arc::new(Embedded::open(&location.repository.join("changelog")).unwrap());
         let code = format!("{}+{}", pool.config().stripe, pool.config().redundancy).parse().unwrap();
         let policy = Policy::only(code);
-        let recorder =
-            Recorder::start(changelog, policy, Clock::System, Outage::Wait, &location.repository).unwrap();
-        let recorder = Arc::new(recorder);
+        let recorder = Recorder::start(
+            changelog,
+            policy,
+            Clock::System,
+            Outage::Wait,
+            &location.repository,
+            Box::new(|_| ()),
+        );
+        let recorder = Arc::new(recorder.unwrap());
         let degraded = Arc::new(AtomicU64::new(0));
         let theirs = Arc::clone(&degraded);
         let verified = VerifiedReads {

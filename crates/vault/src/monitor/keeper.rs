@@ -10,6 +10,7 @@ use crate::catalogue::{Change as ScannedChange, Class};
 use crate::changelog::{CLOCK_TOLERANCE, Change, Sequence, When};
 use crate::displaced::Awaited;
 use crate::guard::{self, Held};
+use crate::mark::MarkNotice;
 use crate::protect::renamed;
 use crate::protect::{self, ProtectError, admission, change_at, order, purge_displaced, with_worker};
 use crate::run::RunContext;
@@ -145,6 +146,12 @@ impl Keeper {
         let is_due = is_due || (self.held.is_none() && self.vault.catalogue.has_accepted()?);
         self.follow_policy();
         self.check_memory(is_due)?;
+        // Without due work an error can wait.
+        let lost = self.vault.give_up_lost_monitors().unwrap_or_default();
+        let is_due = is_due || !lost.is_empty();
+        if !lost.is_empty() {
+            (self.shared.notify)(&Notice::Trouble(MarkNotice::Lost(lost).to_string()));
+        }
         match self.vault.follow().map_err(Box::new) {
             Err(error) if is_due => return Err(error.into()),
             // Without due work the error can wait.

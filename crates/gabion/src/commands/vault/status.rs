@@ -12,6 +12,8 @@ use gabion::exit::Outcome;
 use gabion::report::status::StatusReport;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::State;
+use gabion_vault::changelog::monitors::{KnownMonitor, MonitorState};
+use gabion_vault::mark::described;
 use gabion_vault::status::{Affected, Status, status};
 use gabion_vault::storage::TargetState;
 use gabion_vault::vault::Vault;
@@ -27,7 +29,7 @@ The table has a row for each configured number of redundancy blocks per stripe a
 more blocks can be lost before data is lost. Files that changed since they were protected are in column 0. The scrub of a file is \
 overdue when its last complete verification is older than the interval of its policy (scrub = \"30d\").
 Exit codes: 0 all is protected, 1 files are pending, damaged, degraded, overdue for a scrub, or write-once and changed, or the \
-namespace of a pool is on too few targets, 3 data lost.";
+namespace of a pool is on too few targets, or what a monitor of a lost host changed may be unknown, 3 data lost.";
 
 /// Arguments of `gabion status`.
 #[derive(clap::Args)]
@@ -73,7 +75,9 @@ impl Args {
         Ok(match () {
             () if status.files(State::Lost) > 0 => Outcome::Unrecoverable,
             () if affected || status.pending.0 > 0 || status.overdue.files > 0 => Outcome::Found,
-            () if !status.write_once().is_empty() => Outcome::Found,
+            () if !status.write_once().is_empty() || status.lost_monitors().next().is_some() => {
+                Outcome::Found
+            }
             () if status.mirrors.as_ref().is_some_and(|mirrors| !mirrors.are_complete()) => Outcome::Found,
             () => Outcome::Fine,
         })
@@ -95,6 +99,7 @@ impl Args {
                     .map_or(String::new(), |oldest| format!(", the oldest written {}", ago(now, oldest)))
             ),
         }
+        print_monitors(status, now);
         if !status.write_once().is_empty() {
             let changed = status.write_once();
             outln!(
@@ -234,6 +239,24 @@ impl Args {
         outln!("survives");
         for kept in status.promises(vault) {
             outln!("  {:<29} {}", kept.loss.words(), kept.words);
+        }
+    }
+}
+
+/// Running monitors of a deployment, and lost ones.
+fn print_monitors(status: &Status, now: i64) {
+    for KnownMonitor { monitor, state } in &status.monitors {
+        let (what, since) = (described(monitor), ago(now, monitor.since));
+        match state {
+            MonitorState::Running => outln!("monitor    {what}, began {since}"),
+            MonitorState::Silent(time) => outln!(
+                "EXPOSED: {what} (began {since}) has given no sign of life for {:.0} s: its last changes may be unknown",
+                time.as_secs_f64()
+            ),
+            MonitorState::Lost => outln!(
+                "EXPOSED: {what} (began {since}) ended uncleanly or is out of reach: its last changes may be unknown until \
+                 a scan, by `gabion protect`, a watch or a mount with workers"
+            ),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Identity of a worker: host, process id and number, plus what makes the process id unambiguous.
+//! Identity of a worker or monitor: host, process id and number, plus what makes the process id unambiguous.
 //!
 //! A worker may end the claims of a dead worker without waiting for their leases, but only if it can prove that the
 //! process is gone. A process id is not enough: containers may share a host name and have their own process ids, and
@@ -43,7 +43,7 @@ fn start_time(process: &str) -> Option<u64> {
 }
 
 /// True if the worker ran in this boot and PID namespace and its process is gone.
-pub(super) fn is_dead(worker: &WorkerId) -> bool {
+pub(crate) fn is_dead(worker: &WorkerId) -> bool {
     let parts: Vec<&str> = worker.0.split('/').collect();
     let [machine, number, _, space, start] = parts[..] else { return false };
     let Some(pid) = number.parse().ok().and_then(Pid::from_raw) else { return false };
@@ -77,7 +77,7 @@ mod tests {
             println!("dead: {}", is_dead(&WorkerId(about)));
             return;
         }
-        let test = "worker::identity::tests::a_worker_in_another_namespace_of_processes_is_not_called_dead";
+        let test = "identity::tests::a_worker_in_another_namespace_of_processes_is_not_called_dead";
         let judged = Command::new("unshare")
             .args(["--pid", "--fork", "--mount-proc"])
             .arg(std::env::current_exe().unwrap())

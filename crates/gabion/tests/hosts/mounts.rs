@@ -1,0 +1,149 @@
+//! Mounts and watches of one tree on several hosts.
+
+use crate::network::Network;
+use gabion_testkit::until;
+use gabion_vault::changelog::monitors::MonitorState;
+use gabion_vault::vault::Vault;
+use serde_json::Value;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+/// What every host says of the monitors.
+fn monitors(network: &Network, host: usize, code: i32) -> Vec<(String, String, String)> {
+    let output = network.expect(host, code, &["status", "tree", "--no-scan", "--json"]);
+    let status: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let text = |monitor: &Value, field: &str| monitor[field].as_str().unwrap().to_owned();
+    let of = |monitor: &Value| (text(monitor, "host"), text(monitor, "kind"), text(monitor, "state"));
+    status["monitors"].as_array().unwrap().iter().map(of).collect()
+}
+
+fn expected(monitors: &[(&str, &str, &str)]) -> Vec<(String, String, String)> {
+    monitors.iter().map(|it| (it.0.to_owned(), it.1.to_owned(), it.2.to_owned())).collect()
+}
+
+/// State of the marks of a host.
+fn states(vault: &Vault, host: usize) -> Vec<MonitorState> {
+    let known = vault.changelog.monitors().unwrap().known_monitors().unwrap();
+    let of_host = known.into_iter().filter(|it| it.monitor.name.host() == Network::name(host));
+    of_host.map(|it| it.state).collect()
+}
+
+fn wait_until_silent(network: &Network, host: usize) {
+    network.with_vault(|vault| {
+        until("the mark is not renewed", || matches!(states(vault, host)[..], [MonitorState::Silent(_)]));
+    });
+}
+
+fn write(path: &Path, content: &[u8]) -> File {
+    let mut file = File::create(path).unwrap();
+    file.write_all(content).unwrap();
+    file
+}
+
+/// A mount that ends cleanly leaves nothing, one that is killed is known on its host at once.
+#[test]
+fn every_mount_has_a_mark_of_its_own() {
+    let Some(network) = Network::new("every_mount_has_a_mark_of_its_own", 2) else { return };
+    let (mut first, one) = network.mount(1, &["--workers", "0"]);
+    let (mut second, two) = network.mount(2, &["--workers", "1"]);
+    let mut watch = network.watch(0);
+    let all = [("host0", "watch", "running"), ("host1", "mount", "running"), ("host2", "mount", "running")];
+    (0..3).for_each(|host| assert_eq!(monitors(&network, host, 0), expected(&all)));
+    write(&one.join("a"), b"one").sync_all().unwrap();
+    write(&two.join("b"), b"two").sync_all().unwrap();
+    second.end();
+    assert_eq!(monitors(&network, 0, 0), expected(&all[..2]));
+    watch.end();
+    first.kill();
+    // Without waiting for the lease, since the process was on this host.
+    assert_eq!(monitors(&network, 1, 1), expected(&[("host1", "mount", "lost")]));
+    let text = String::from_utf8(network.expect(2, 1, &["status", "tree"]).stdout).unwrap();
+    assert!(text.contains("EXPOSED: mount on host1, process "), "{text}");
+    network.expect(2, 0, &["protect", "tree"]);
+    assert_eq!(monitors(&network, 1, 0), []);
+    network.assert_clean();
+}
+
+/// What a host wrote and had not recorded when it died is found by the others, and until then they say so.
+#[test]
+fn changes_that_a_dead_host_has_not_recorded_are_found() {
+    let Some(network) = Network::new("changes_that_a_dead_host_has_not_recorded_are_found", 2) else {
+        return;
+    };
+    std::fs::write(network.tree().join("old"), vec![1; 100_000]).unwrap();
+    network.expect(0, 0, &["protect", "tree"]);
+    let (mut mount, at) = network.mount(1, &["--workers", "0"]);
+    network.cut(1);
+    drop(write(&at.join("new"), b"nobody was told"));
+    let mut old = File::options().write(true).open(at.join("old")).unwrap();
+    old.write_all(b"changed").unwrap();
+    mount.kill();
+    wait_until_silent(&network, 1);
+    for host in [0, 2, 0] {
+        assert_eq!(monitors(&network, host, 1), expected(&[("host1", "mount", "lost")]));
+    }
+    let report = network.expect(2, 0, &["protect", "tree", "--json"]);
+    let report: Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!(
+        (&report["changes"]["added"]["files"], &report["changes"]["changed"]["files"]),
+        (&1.into(), &1.into()),
+        "{report}"
+    );
+    assert_eq!(monitors(&network, 0, 0), []);
+    network.heal(1);
+    network.assert_clean();
+}
+
+/// A mount that was cut off waits with changes: nobody would know of them if it died. It goes on when it is back.
+#[test]
+fn a_mount_that_was_cut_off_waits_and_comes_back() {
+    let Some(network) = Network::new("a_mount_that_was_cut_off_waits_and_comes_back", 2) else { return };
+    let (mut mount, at) = network.mount(1, &["--workers", "0"]);
+    network.cut(1);
+    drop(write(&at.join("before"), b"before the mark was lost"));
+    wait_until_silent(&network, 1);
+    assert_eq!(monitors(&network, 2, 1), expected(&[("host1", "mount", "lost")]));
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| write(&at.join("late"), b"after").sync_all().unwrap());
+        network.expect(2, 0, &["protect", "tree"]);
+        assert_eq!(monitors(&network, 2, 0), []);
+        assert!(network.redundancy("before").exists());
+        assert!(!network.tree().join("late").exists(), "it was written while nobody would have noticed");
+        network.heal(1);
+        late.join().unwrap();
+    });
+    assert_eq!(monitors(&network, 2, 0), expected(&[("host1", "mount", "running")]));
+    // It cannot know what was recorded for it while it was away.
+    network.with_vault(|vault| {
+        assert!(vault.changelog.entries(None, 9).unwrap().iter().any(|it| it.path.is_empty()))
+    });
+    assert!(mount.errors().contains("had no mark of this process"), "{}", mount.errors());
+    mount.end();
+    network.expect(2, 0, &["protect", "tree"]);
+    assert_eq!(monitors(&network, 2, 0), []);
+    network.assert_clean();
+}
+
+/// A watch notices that another host died, and scans without being asked.
+#[test]
+fn a_watch_scans_for_a_dead_host() {
+    let Some(network) = Network::new("a_watch_scans_for_a_dead_host", 2) else { return };
+    let mut watch = network.watch(2);
+    until("the first scan", || watch.has_event("scanned"));
+    let (mut mount, at) = network.mount(1, &["--workers", "0"]);
+    network.cut(1);
+    drop(write(&at.join("new"), b"nobody was told"));
+    mount.kill();
+    network.with_vault(|vault| {
+        until("the loss is worked off", || states(vault, 1).is_empty());
+    });
+    let events = watch.events();
+    assert!(events.iter().filter(|event| event["event"] == "scanned").count() >= 2, "{events:?}");
+    let told = |event: &Value| event["why"].as_str().is_some_and(|why| why.contains("lost: mount on host1"));
+    assert!(events.iter().any(told), "{events:?}");
+    watch.end();
+    network.heal(1);
+    network.expect(0, 0, &["protect", "tree"]);
+    network.assert_clean();
+}
