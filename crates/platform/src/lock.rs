@@ -1,9 +1,14 @@
 //! File locks that are released when their owner drops them.
 
-use std::fs::File;
+use crate::world::Stopwatch;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+/// Longest pause between two looks at a lock that another process holds.
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// A file whose lock, if any, is released on drop.
 ///
@@ -32,6 +37,51 @@ impl Lockable {
         let file = Lockable(file);
         file.lock_shared()?;
         Ok(file)
+    }
+
+    /// Waits for an exclusive lock, but not for ever: its owner may be suspended, or hang.
+    ///
+    /// # Errors
+    /// `TimedOut`; the error of the operating system.
+    pub fn exclusive_within(file: File, patience: Duration) -> io::Result<Lockable> {
+        let file = Lockable(file);
+        file.wait(patience, File::try_lock)?;
+        Ok(file)
+    }
+
+    /// Waits for a shared lock, but not for ever.
+    ///
+    /// # Errors
+    /// `TimedOut`; the error of the operating system.
+    pub fn shared_within(file: File, patience: Duration) -> io::Result<Lockable> {
+        let file = Lockable(file);
+        file.wait(patience, File::try_lock_shared)?;
+        Ok(file)
+    }
+
+    /// Waits for a shared lock, in place of the present one if there is one, but not for ever.
+    ///
+    /// # Errors
+    /// `TimedOut`; the error of the operating system.
+    pub fn lock_shared_within(&self, patience: Duration) -> io::Result<()> {
+        self.unlock()?;
+        self.wait(patience, File::try_lock_shared)
+    }
+
+    fn wait(&self, patience: Duration, lock: fn(&File) -> Result<(), TryLockError>) -> io::Result<()> {
+        let (waited, mut pause) = (Stopwatch::start(), Duration::from_millis(1));
+        loop {
+            match lock(&self.0) {
+                Ok(()) => return Ok(()),
+                Err(TryLockError::Error(error)) => return Err(error),
+                Err(TryLockError::WouldBlock) if waited.elapsed() >= patience => {
+                    let why = format!("another process has kept it locked for {} s", patience.as_secs());
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+                }
+                Err(TryLockError::WouldBlock) => std::thread::sleep(pause),
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
     }
 }
 
@@ -66,7 +116,6 @@ impl Drop for Lockable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::TryLockError;
 
     fn open(path: &std::path::Path) -> File {
         File::options().create(true).truncate(false).read(true).write(true).open(path).unwrap()
@@ -96,5 +145,22 @@ mod tests {
         assert!(matches!(writer.try_lock(), Err(TryLockError::WouldBlock)), "one reads");
         drop(other);
         writer.try_lock().unwrap();
+    }
+
+    #[test]
+    fn nobody_waits_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let patience = Duration::from_millis(50);
+        let reader = Lockable::shared(open(&path)).unwrap();
+        let refused = Lockable::exclusive_within(open(&path), patience).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::TimedOut);
+        drop(Lockable::shared_within(open(&path), patience).unwrap());
+        drop(reader);
+        let writer = Lockable::exclusive_within(open(&path), patience).unwrap();
+        let refused = Lockable::shared_within(open(&path), patience).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::TimedOut);
+        writer.lock_shared_within(patience).unwrap();
+        drop(Lockable::shared_within(open(&path), patience).unwrap());
     }
 }

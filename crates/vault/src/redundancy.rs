@@ -21,12 +21,17 @@ use gabion_platform::lock::Lockable;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 /// Directory of redundancy files in a repository.
 pub const REDUNDANCY: &[u8] = b"redundancy";
 
 /// Directory of incomplete files.
 pub const STAGING: &[u8] = b"staging";
+
+/// How long a process waits for another one that has locked a redundancy file, because it reads it or updates it in
+/// place. Then the file is left for later: the other one may be at a large file, suspended, or cut off from a disk.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Path of a redundancy file.
 #[derive(Debug, Clone)]
@@ -221,7 +226,7 @@ impl PartPath {
         let Some(mut file) = absent_is_none(open())? else { return Ok(None) };
         let file = match mode {
             OpenMode::Update => loop {
-                let locked = Lockable::exclusive(file)?;
+                let locked = Lockable::exclusive_within(file, PATIENCE)?;
                 // It may have been removed along with its file during the wait.
                 let here = self.tree.find(&self.path)?.map(|it| (it.device, it.inode));
                 let stat = stat_of(&locked)?;
@@ -231,7 +236,7 @@ impl PartPath {
                 let Some(another) = absent_is_none(open())? else { return Ok(None) };
                 file = another;
             },
-            OpenMode::Read => Lockable::shared(file)?,
+            OpenMode::Read => Lockable::shared_within(file, PATIENCE)?,
             OpenMode::TryRead => {
                 let file = Lockable::from(file);
                 file.try_lock_shared().map_err(io::Error::from)?;
@@ -248,14 +253,11 @@ impl PartPath {
             true => {
                 let header = part.header.clone();
                 drop(part);
-                let file = Lockable::exclusive(self.tree.write(&self.path)?)?;
+                let file = Lockable::exclusive_within(self.tree.write(&self.path)?, PATIENCE)?;
                 redo::finish(self, &file, &header)?;
                 match mode {
                     OpenMode::Update => {}
-                    OpenMode::Read | OpenMode::TryRead => {
-                        file.unlock()?;
-                        file.lock_shared()?;
-                    }
+                    OpenMode::Read | OpenMode::TryRead => file.lock_shared_within(PATIENCE)?,
                 }
                 // A writer in between may leave another update behind if it dies; the next process to open the file
                 // completes it.

@@ -24,7 +24,7 @@ use crate::examine::{
 };
 use crate::format::{Frame, Metadata};
 use crate::metadata::without_privileges;
-use crate::redundancy::redo;
+use crate::redundancy::{PATIENCE, redo};
 use crate::repair_mark::{self, Mark, forget_repair};
 use crate::replaced;
 use crate::retry::{Failure, Retry, Retryable};
@@ -297,12 +297,12 @@ impl Work<'_> {
         let part = &self.protected.parts[part];
         // Our own shared lock would keep the writer out.
         part.file.unlock()?;
-        let file = Lockable::exclusive(part.place.tree.write(&part.place.path)?)?;
+        let file = Lockable::exclusive_within(part.place.tree.write(&part.place.path)?, PATIENCE)?;
         redo::update(&part.place, &file, &part.header, &writes)?;
         // Bytes behind the end are foreign and hide the second header.
         file.set_len(part.records.file())?;
         drop(file);
-        part.file.lock_shared()
+        part.file.lock_shared_within(PATIENCE)
     }
 
     /// Writes the bad data blocks. Returns the file's properties afterwards.

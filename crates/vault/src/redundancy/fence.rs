@@ -6,7 +6,7 @@
 //! a process that replaces or removes a redundancy file locks its directory first, and waits for in-place updates of
 //! the file. Readers block no one. A free name is taken without replacing anything.
 
-use super::PartPath;
+use super::{PATIENCE, PartPath};
 use crate::tree::{Kind, Stat, absent_is_none, split, stat_of};
 use gabion_platform::lock::Lockable;
 use std::fs::File;
@@ -72,13 +72,17 @@ impl Fence {
             };
         };
         // File systems that cannot lock directories (NFS) rely on the comparison alone.
-        let _alone = place.tree.read_directory(split(&place.path).0).and_then(Lockable::exclusive);
+        let directory = place.tree.read_directory(split(&place.path).0);
+        let _alone = match directory.and_then(|it| Lockable::exclusive_within(it, PATIENCE)) {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(error),
+            alone => alone.ok(),
+        };
         let Some(file) = absent_is_none(place.tree.read(&place.path))? else {
             // It was removed meanwhile, with the file it protected, or moved to the present path of that file.
             return change(NameChange::Create, None);
         };
         // In-place updates hold an exclusive lock.
-        let file = Lockable::shared(file)?;
+        let file = Lockable::shared_within(file, PATIENCE)?;
         if !is_same(&seen, &stat_of(&file)?) {
             return Err(superseded());
         }

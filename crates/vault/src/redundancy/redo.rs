@@ -14,7 +14,7 @@
 //! is verified like any other.
 
 use super::draft::create_locked;
-use super::{PartPath, STAGING, read_up_to};
+use super::{PATIENCE, PartPath, STAGING, read_up_to};
 use crate::format::header::MAX_HEADER;
 use crate::format::{FileId, Header, Records};
 use crate::tree::{Tree, absent_is_none, join};
@@ -235,7 +235,11 @@ pub fn recover(tree: &Tree) -> io::Result<(usize, usize)> {
     damaged.iter().try_for_each(|name| set_aside(tree, name))?;
     for update in &updates {
         if let Some(file) = absent_is_none(tree.write(&update.path))? {
-            let file = Lockable::exclusive(file)?;
+            let file = match Lockable::exclusive_within(file, PATIENCE) {
+                // Its writer lives, and may finish it.
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => continue,
+                file => file?,
+            };
             // Its writer may have finished it meanwhile, or died with another one in its place. The file may be another
             // one by now: removed, moved or recreated after the update.
             match read(tree, &update.name)? {
