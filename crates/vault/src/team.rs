@@ -168,7 +168,10 @@ impl<W: Divisible> Sharing<'_, W> {
             self.leave();
         }
         while self.unfinished.len() >= AHEAD && !(self.stopped)() {
-            self.step()?;
+            // First what others have done: as long as it counts as unfinished, they get nothing new.
+            if !self.collect()? {
+                self.step()?;
+            }
         }
         Ok(())
     }
@@ -202,7 +205,12 @@ impl<W: Divisible> Sharing<'_, W> {
                 }
                 Ok(())
             }
-            Ok(None) => self.collect(team.tasks, task),
+            Ok(None) => {
+                if !self.collect()? {
+                    std::thread::sleep(POLL);
+                }
+                Ok(())
+            }
             Err(_) => {
                 self.leave();
                 Ok(())
@@ -210,15 +218,16 @@ impl<W: Divisible> Sharing<'_, W> {
         }
     }
 
-    fn collect(&mut self, tasks: &dyn Tasks, task: TaskId) -> Result<(), W::Error> {
+    /// Takes what others have done. False if there is nothing.
+    fn collect(&mut self) -> Result<bool, W::Error> {
+        let Some(Others { team: Team { tasks, .. }, task, .. }) = self.others else { return Ok(false) };
         let wanted: Vec<u64> = self.unfinished.keys().copied().take(MAX_COLLECTED).collect();
         let Ok(Some(found)) = tasks.collect(task, &wanted) else {
             self.leave();
-            return Ok(());
+            return Ok(true);
         };
         if found.results.is_empty() {
-            std::thread::sleep(POLL);
-            return Ok(());
+            return Ok(false);
         }
         let numbers: Vec<u64> = found.results.iter().map(|(number, _)| *number).collect();
         for (number, result) in found.results {
@@ -230,7 +239,7 @@ impl<W: Divisible> Sharing<'_, W> {
         if tasks.forget_results(task, &numbers).is_err() {
             self.leave();
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tests of sharing, with other workers in this process.
 
-use super::{Divisible, Help, LEASE, Team, Terms, help, paths_of, put_paths, share};
+use super::{AHEAD, Divisible, Help, LEASE, Team, Terms, help, paths_of, put_paths, share};
 use crate::changelog::tasks::{
     Amounts, Collected, Held, KnownTask, NewTask, Portion, TaskId, TaskKind, Tasks, Wanted,
 };
@@ -124,6 +124,8 @@ const PORTIONS: u64 = 300;
 struct Notes {
     here: Vec<u64>,
     elsewhere: Vec<u64>,
+    /// Portions that others had done before the first one was done here.
+    at_first: Option<usize>,
     fails_at: Option<u64>,
 }
 
@@ -141,6 +143,7 @@ impl Divisible for Notes {
             return Err(format!("at {number}"));
         }
         self.here.push(number);
+        self.at_first.get_or_insert(self.elsewhere.len());
         Ok(())
     }
 
@@ -194,6 +197,16 @@ fn each_portion_is_done_by_one_worker() {
     assert_eq!(notes.elsewhere.len() as u64, PORTIONS / 2);
     let tasks = OthersDoOdd { overtaken: 1, ..OthersDoOdd::new(&done) };
     assert_eq!(share_with(Some(&tasks), &mut Notes::default(), &|| false), Ok(true));
+}
+
+/// Regression: the owner did its own portions while results of others waited, which counted as unfinished, so that the
+/// others got nothing new.
+#[test]
+fn others_get_new_portions_before_the_owner_does_its_own() {
+    let tasks = OthersDoOdd::new(&done);
+    let mut notes = Notes::default();
+    assert_eq!(share_with(Some(&tasks), &mut notes, &|| false), Ok(false));
+    assert_eq!(notes.at_first, Some(AHEAD / 2 + AHEAD / 4 + AHEAD / 8 + AHEAD / 16 + AHEAD / 32 + 1));
 }
 
 #[test]
