@@ -10,36 +10,31 @@ mod file;
 pub mod layouts;
 mod planning;
 mod report;
+mod shared;
 pub mod survey;
 
 pub use file::{FileError, FileResult};
 pub use planning::{Plan, PlannedFile};
 pub use report::RebuildReport;
+pub(crate) use shared::{REBUILD, help};
 
 use crate::catalogue::{CatalogueError, Entry, State};
 use crate::coder::Coders;
 use crate::damage::{damage_report, remaining_redundancy};
 use crate::examine::{ExamineOptions, ProtectedFile, examine};
 use crate::retry::{Retry, Retryable};
-use crate::run::{Progress, RunContext};
+use crate::run::RunContext;
 use crate::storage::TargetState;
 use crate::storage::pool::config::{MemberState, TargetName};
 use crate::storage::pool::{Pool, PoolError};
-use crate::throttle::Throttle;
 use crate::vault::Vault;
 use crate::watchdog::{Policy, TooMany, agreement};
 use conclusion::{finish, record_moved};
 use file::Rebuilder;
 use planning::make_plan;
+use shared::rebuild_files;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
-use std::time::Duration;
 use survey::{FileHealth, TargetStates, each_file, survey};
-
-/// Retries, and the pause between them, for files that are being written: most are soon at rest.
-const BUSY_RETRIES: usize = 5;
-const BUSY_RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Share of lost targets, in percent, beyond which the user must confirm.
 pub const DEFAULT_SHARE: u8 = 50;
@@ -202,87 +197,6 @@ fn give_up_targets(pool: &Pool, options: &RebuildOptions) -> Result<(), PoolErro
     if doubtful.is_empty() { Ok(()) } else { pool.give_up(&doubtful, options.agreed.is_some()) }
 }
 
-/// Rebuilds the files of the plan: in parallel while there is one for each thread, the rest with all threads per file.
-/// Names of one file are handled in order by one thread: the first one restores the data for all.
-fn rebuild_files(
-    vault: &Vault,
-    pool: &Pool,
-    report: &mut RebuildReport,
-    context: RunContext<'_>,
-) -> Result<(), CatalogueError> {
-    let files = std::mem::take(&mut report.plan.files);
-    (context.progress)(Progress::Step(
-        "rebuilding",
-        Some((files.len() as u64, files.iter().map(|item| item.bytes).sum())),
-    ));
-    let throttle = Throttle::new(context.rate.or(vault.policy.rate));
-    let progress = |read: u64, done: u64| {
-        throttle.take(read);
-        (context.progress)(Progress::Done(0, done));
-    };
-    let target_states = TargetStates::of(pool);
-    let rebuilder = Rebuilder {
-        pool,
-        coders: &vault.coders,
-        clock: &vault.clock,
-        target_states,
-        progress: &progress,
-        stopped: context.stopped,
-    };
-    // Half of the threads wait for a disk while the others compute.
-    let threads = 2 * context.threads.max(1);
-    let units: Vec<&[PlannedFile]> = files.chunk_by(|one, other| one.id == other.id).collect();
-    let apart = units.len() - units.len() % threads;
-    let next = AtomicUsize::new(0);
-    let (mut outcome, mut busy) = (Ok(()), Vec::new());
-    std::thread::scope(|scope| {
-        let (send, results) = channel();
-        for _ in 0..threads {
-            let (send, next, units, rebuilder) = (send.clone(), &next, &units, &rebuilder);
-            scope.spawn(move || {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(names) = units.get(at).filter(|_| !(context.stopped)()) else { break };
-                    // The last files are shared by all threads, which would be idle otherwise.
-                    let helpers = if at < apart { 1 } else { threads };
-                    for item in *names {
-                        let done = rebuild_file(rebuilder, item, helpers);
-                        (context.progress)(Progress::Done(1, 0));
-                        // The receiver is gone if the catalogue failed.
-                        let _ = send.send((item, done));
-                    }
-                }
-            });
-        }
-        drop(send);
-        for (item, done) in results {
-            if is_busy(&done) {
-                busy.push((item, done));
-                continue;
-            }
-            let noted = record_result(vault, &rebuilder, item, done, report);
-            if outcome.is_ok() {
-                outcome = noted;
-            }
-        }
-    });
-    for _ in 0..BUSY_RETRIES {
-        if busy.is_empty() || outcome.is_err() || (context.stopped)() {
-            break;
-        }
-        std::thread::sleep(BUSY_RETRY_DELAY);
-        busy.iter_mut().for_each(|(item, done)| *done = rebuild_file(&rebuilder, item, threads));
-        for (item, done) in busy.extract_if(.., |(_, done)| !is_busy(done)) {
-            outcome = outcome.and(record_result(vault, &rebuilder, item, done, report));
-        }
-    }
-    for (item, done) in busy {
-        outcome = outcome.and(record_result(vault, &rebuilder, item, done, report));
-    }
-    report.plan.files = files;
-    outcome
-}
-
 /// True if a file was being written, or kept changing.
 fn is_busy(done: &Result<FileResult, FileError>) -> bool {
     done.as_ref().is_err_and(|error| error.retry() == Retry::Now)
@@ -291,13 +205,14 @@ fn is_busy(done: &Result<FileResult, FileError>) -> bool {
 /// Rebuilds one file, again if it changed meanwhile.
 fn rebuild_file(
     rebuilder: &Rebuilder<'_>,
-    item: &PlannedFile,
-    helpers: usize,
+    path: &[u8],
+    code: Option<&str>,
+    threads: usize,
 ) -> Result<FileResult, FileError> {
     let mut attempts = 3;
     loop {
         attempts -= 1;
-        match rebuilder.file(&item.path, item.code.as_deref(), helpers) {
+        match rebuilder.file(path, code, threads) {
             Err(FileError::Pool(PoolError::Changed { .. })) if attempts > 0 => {}
             done => return done,
         }

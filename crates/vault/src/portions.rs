@@ -2,6 +2,7 @@
 
 use crate::changelog::tasks::{Portion, TaskKind};
 use crate::encode::ENCODE;
+use crate::pool_rebuild::{self, REBUILD};
 use crate::repair::{self, PLAN, REPAIR};
 use crate::run::RunContext;
 use crate::scrub::{self, SCRUB};
@@ -16,6 +17,7 @@ pub fn work_name(kind: TaskKind) -> &'static str {
         SCRUB => "scrub",
         PLAN => "examination before a repair",
         REPAIR => "repair",
+        REBUILD => "rebuild",
         _ => "work of another version",
     }
 }
@@ -27,7 +29,7 @@ pub(crate) struct OfVault<'a> {
 
 impl OtherWork for OfVault<'_> {
     fn kinds(&self) -> &[TaskKind] {
-        &[SCRUB, PLAN, REPAIR]
+        &[SCRUB, PLAN, REPAIR, REBUILD]
     }
 
     fn work(&self, portion: &Portion, run: RunContext<'_>) -> Help {
@@ -35,6 +37,7 @@ impl OtherWork for OfVault<'_> {
             SCRUB => scrub::help(self.vault, portion, run),
             PLAN => repair::help_plan(self.vault, portion, run),
             REPAIR => repair::help(self.vault, portion, run),
+            REBUILD => pool_rebuild::help(self.vault, portion, run),
             _ => Help::Failed,
         }
     }

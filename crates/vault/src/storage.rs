@@ -53,6 +53,16 @@ pub enum TargetState {
 }
 
 impl TargetState {
+    /// What it is called.
+    pub fn word(self) -> &'static str {
+        match self {
+            TargetState::Online => "online",
+            TargetState::Offline => "offline",
+            TargetState::Retired => "retired",
+            TargetState::Returned => "returned",
+        }
+    }
+
     /// True if the content of the target is valid.
     pub fn has_valid_content(self) -> bool {
         matches!(self, TargetState::Online | TargetState::Retired)

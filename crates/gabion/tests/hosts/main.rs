@@ -5,6 +5,7 @@ mod cuts;
 mod follow;
 mod mounts;
 mod network;
+mod pools;
 mod portions;
 mod shares;
 mod sharing;

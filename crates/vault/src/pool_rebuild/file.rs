@@ -100,7 +100,7 @@ impl FileError {
 }
 
 /// Result of rebuilding a file.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct FileResult {
     /// Data columns that were placed on other targets.
     pub data: usize,

@@ -39,6 +39,11 @@ impl TargetStates {
         self.targets.iter().filter(|(_, (state, _))| *state == wanted).map(|(name, _)| name.clone()).collect()
     }
 
+    /// All targets with their states, by name.
+    pub(super) fn each(&self, mut visit: impl FnMut(&TargetName, TargetState)) {
+        self.targets.iter().for_each(|(name, (state, _))| visit(name, *state));
+    }
+
     /// True if a target is not in service.
     pub fn is_anything_wrong(&self) -> bool {
         self.targets.values().any(|(state, _)| *state != TargetState::Online)
