@@ -171,33 +171,36 @@ local function claim_paths(keys, args)
   return { claims, taken }
 end
 
--- The slot of a claim, or why it is not held.
-local function held(db, path, token)
+-- The slot and the lock of a claim, or why it is not held. A server that lost what it had may give a number again, to
+-- another worker.
+local function held(db, path, token, worker)
+  local packed = redis.call('HGET', db.keys[8], token)
+  local lock = packed and cmsgpack.unpack(packed)
+  if not lock or lock[L_WORKER] ~= worker then return nil, 'lost' end
   local slot = get(db, path)
-  if slot and slot[TOKEN] == tonumber(token) then return slot end
-  if redis.call('HEXISTS', db.keys[8], token) == 1 then return nil, 'overtaken' end
-  return nil, 'lost'
+  if slot and slot[TOKEN] == tonumber(token) then return slot, lock end
+  return nil, 'overtaken'
 end
 
-local function extend(db, path, token, now, expires)
-  local slot, why = held(db, path, token)
-  if not slot then return why end
-  local lock = cmsgpack.unpack(redis.call('HGET', db.keys[8], token))
+local function extend(db, path, token, worker, now, expires)
+  local slot, lock = held(db, path, token, worker)
+  if not slot then return lock end
   lock[L_GRANTED], lock[L_EXPIRES] = now, expires
   redis.call('HSET', db.keys[8], token, cmsgpack.pack(lock))
   return 'done'
 end
 
--- path, token, now, end of the lease
+-- path, token, worker, now, end of the lease
 local function renew(keys, args)
-  return extend(open(keys), args[1], args[2], args[3], args[4])
+  return extend(open(keys), args[1], args[2], args[3], args[4], args[5])
 end
 
--- now, end of the lease, then for each claim: path, token; the tokens of those that are not held
+-- now, end of the lease, then for each claim: path, token, worker; the tokens of those that are not held
 local function renew_all(keys, args)
   local db, refused = open(keys), {}
-  for i = 3, #args, 2 do
-    if extend(db, args[i], args[i + 1], args[1], args[2]) ~= 'done' then refused[#refused + 1] = args[i + 1] end
+  for i = 3, #args, 3 do
+    local path, token, worker = args[i], args[i + 1], args[i + 2]
+    if extend(db, path, token, worker, args[1], args[2]) ~= 'done' then refused[#refused + 1] = token end
   end
   return refused
 end
@@ -237,23 +240,23 @@ local function bury(keys, args)
   return answer(keys, args[1], tostring(buried))
 end
 
--- path, token
+-- path, token, worker
 local function mine(keys, args)
-  local slot, why = held(open(keys), args[1], args[2])
+  local slot, why = held(open(keys), args[1], args[2], args[3])
   return slot and 'done' or why
 end
 
--- tokens by path, for many at once: 1 for each that is held
+-- for each claim: path, token, worker; 1 for each that is held
 local function which_are_mine(keys, args)
   local db, results = open(keys), {}
-  for i = 1, #args, 2 do results[#results + 1] = held(db, args[i], args[i + 1]) and 1 or 0 end
+  for i = 1, #args, 3 do results[#results + 1] = held(db, args[i], args[i + 1], args[i + 2]) and 1 or 0 end
   return results
 end
 
 -- A worker that is refused has stopped as well, so its lock ends in either case.
-local function finish_one(db, path, token, act)
-  local slot, result = held(db, path, token)
-  redis.call('HDEL', db.keys[8], token)
+local function finish_one(db, path, token, worker, act)
+  local slot, result = held(db, path, token, worker)
+  if result ~= 'lost' then redis.call('HDEL', db.keys[8], token) end
   if slot then
     result = act(slot)
     if result == 'done' then put(db, path, false) end
@@ -262,10 +265,11 @@ local function finish_one(db, path, token, act)
   return result
 end
 
-local function finish(keys, request, path, token, act)
-  local again = answered(keys, request)
+-- args are request, path, token, worker
+local function finish(keys, args, act)
+  local again = answered(keys, args[1])
   if again then return again end
-  return answer(keys, request, finish_one(open(keys), path, token, act))
+  return answer(keys, args[1], finish_one(open(keys), args[2], args[3], args[4], act))
 end
 
 local function completed(slot)
@@ -274,26 +278,28 @@ local function completed(slot)
   return 'newer'
 end
 
--- request, path, token
+-- request, path, token, worker
 local function complete(keys, args)
-  return finish(keys, args[1], args[2], args[3], completed)
+  return finish(keys, args, completed)
 end
 
--- request, then for each claim: path, token; the results in one string
+-- request, then for each claim: path, token, worker; the results in one string
 local function complete_all(keys, args)
   local again = answered(keys, args[1])
   if again then return again end
   local results = {}
-  for i = 2, #args, 2 do results[#results + 1] = finish_one(open(keys), args[i], args[i + 1], completed) end
+  for i = 2, #args, 3 do
+    results[#results + 1] = finish_one(open(keys), args[i], args[i + 1], args[i + 2], completed)
+  end
   return answer(keys, args[1], table.concat(results, ' '))
 end
 
--- request, path, token, now, when to try again
+-- request, path, token, worker, now, when to try again
 local function release(keys, args)
-  return finish(keys, args[1], args[2], args[3], function(slot)
+  return finish(keys, args, function(slot)
     give_back(slot)
     local state = slot[STATE]
-    state[STAMP], state[DUE], state[LATEST] = args[4], args[5], most(state[LATEST], args[5])
+    state[STAMP], state[DUE], state[LATEST] = args[5], args[6], most(state[LATEST], args[6])
     return 'released'
   end)
 end
@@ -413,15 +419,15 @@ local function claim_share(keys, args)
   return { due, reserved and 1 or 0, 0, has_others, claims }
 end
 
--- request, then for each claim: worker, path, token
+-- request, then for each claim: path, token, worker
 local function give_back_all(keys, args)
   local again = answered(keys, args[1])
   if again then return again end
   local db = open(keys)
   for i = 2, #args, 3 do
-    local worker, path, token = args[i], args[i + 1], args[i + 2]
-    local slot = held(db, path, token)
-    redis.call('HDEL', keys[8], token)
+    local path, token, worker = args[i], args[i + 1], args[i + 2]
+    local slot, result = held(db, path, token, worker)
+    if result ~= 'lost' then redis.call('HDEL', keys[8], token) end
     if slot then
       slot[TOKEN], slot[NEWER] = 0, false
       local packed = redis.call('HGET', keys[11], worker)
@@ -496,10 +502,16 @@ local function sums(keys)
   return sums
 end
 
--- an identity for a changelog that has none
+-- an identity for a changelog that has none, and the last request of this client that was answered, '' if there is none; 1
+-- if the server does not know that any more
 local function memory(keys, args)
   redis.call('HSETNX', keys[1], 'identity', args[1])
-  return { redis.call('HGET', keys[1], 'identity'), redis.call('HGET', keys[1], 'sequence') or '0' }
+  local forgot = 0
+  if args[2] ~= '' then
+    local last = redis.call('GETEX', keys[9], 'EX', REQUEST_SECONDS)
+    if not last or string.sub(last, 1, 16) < args[2] then forgot = 1 end
+  end
+  return { redis.call('HGET', keys[1], 'identity'), redis.call('HGET', keys[1], 'sequence') or '0', forgot }
 end
 
 -- where the page begins, how many
@@ -510,29 +522,29 @@ local function page(keys, args)
   return entries
 end
 
-redis.register_function('gabion_changelog_2_record', record)
-redis.register_function('gabion_changelog_2_claim', claim)
-redis.register_function('gabion_changelog_2_claim_paths', claim_paths)
-redis.register_function('gabion_changelog_2_renew', renew)
-redis.register_function('gabion_changelog_2_renew_all', renew_all)
-redis.register_function('gabion_changelog_2_bury', bury)
-redis.register_function('gabion_changelog_2_complete', complete)
-redis.register_function('gabion_changelog_2_complete_all', complete_all)
+redis.register_function('gabion_changelog_3_record', record)
+redis.register_function('gabion_changelog_3_claim', claim)
+redis.register_function('gabion_changelog_3_claim_paths', claim_paths)
+redis.register_function('gabion_changelog_3_renew', renew)
+redis.register_function('gabion_changelog_3_renew_all', renew_all)
+redis.register_function('gabion_changelog_3_bury', bury)
+redis.register_function('gabion_changelog_3_complete', complete)
+redis.register_function('gabion_changelog_3_complete_all', complete_all)
 redis.register_function{
-  function_name = 'gabion_changelog_2_which_are_mine', callback = which_are_mine, flags = { 'no-writes' } }
-redis.register_function('gabion_changelog_2_release', release)
-redis.register_function('gabion_changelog_2_memory', memory)
-redis.register_function('gabion_changelog_2_claim_share', claim_share)
-redis.register_function('gabion_changelog_2_give_back', give_back_all)
-redis.register_function('gabion_changelog_2_attend', attend)
-redis.register_function('gabion_changelog_2_leave', leave)
-redis.register_function('gabion_changelog_2_set_draining', set_draining)
-redis.register_function{ function_name = 'gabion_changelog_2_is_draining', callback = draining, flags = { 'no-writes' } }
+  function_name = 'gabion_changelog_3_which_are_mine', callback = which_are_mine, flags = { 'no-writes' } }
+redis.register_function('gabion_changelog_3_release', release)
+redis.register_function('gabion_changelog_3_memory', memory)
+redis.register_function('gabion_changelog_3_claim_share', claim_share)
+redis.register_function('gabion_changelog_3_give_back', give_back_all)
+redis.register_function('gabion_changelog_3_attend', attend)
+redis.register_function('gabion_changelog_3_leave', leave)
+redis.register_function('gabion_changelog_3_set_draining', set_draining)
+redis.register_function{ function_name = 'gabion_changelog_3_is_draining', callback = draining, flags = { 'no-writes' } }
 redis.register_function{
-  function_name = 'gabion_changelog_2_draining_hosts', callback = draining_hosts, flags = { 'no-writes' } }
+  function_name = 'gabion_changelog_3_draining_hosts', callback = draining_hosts, flags = { 'no-writes' } }
 redis.register_function{
-  function_name = 'gabion_changelog_2_known_workers', callback = known_workers, flags = { 'no-writes' } }
-redis.register_function{ function_name = 'gabion_changelog_2_workers', callback = workers, flags = { 'no-writes' } }
-redis.register_function{ function_name = 'gabion_changelog_2_mine', callback = mine, flags = { 'no-writes' } }
-redis.register_function{ function_name = 'gabion_changelog_2_sums', callback = sums, flags = { 'no-writes' } }
-redis.register_function{ function_name = 'gabion_changelog_2_page', callback = page, flags = { 'no-writes' } }
+  function_name = 'gabion_changelog_3_known_workers', callback = known_workers, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_3_workers', callback = workers, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_3_mine', callback = mine, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_3_sums', callback = sums, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_3_page', callback = page, flags = { 'no-writes' } }

@@ -1,9 +1,12 @@
-#!lua name=gabion_changelog_2
+#!lua name=gabion_changelog_3
 
 -- The changelog as functions of the server: each call is atomic. The version in the name above and in the names at
--- the ends of the other parts of this library (claims, journal, tasks, monitors) changes with anything that is stored.
+-- The changelog as functions of the server: each call is atomic. The version in the name above and in the names at
+-- the ends of the other parts of this library (claims, journal, tasks, monitors) changes with anything that is stored
+-- or that a function takes.
 --
--- Numbers in Lua are doubles, exact only up to 2^53. So times (offset by 2^63 to have no sign), offsets in files and
+-- Numbers in Lua are doubles, exact only up to 2^53. So times (by the clock of this server, offset by 2^63 to have no
+-- sign), offsets in files and
 -- sequence numbers are 16 lower-case hexadecimal digits here: comparing the strings compares the numbers.
 --
 -- Keys, in the order of KEYS:

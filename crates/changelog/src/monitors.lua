@@ -117,9 +117,9 @@ local function known_monitors(keys)
   return found
 end
 
-redis.register_function('gabion_changelog_2_begin_monitor', begin_monitor)
-redis.register_function('gabion_changelog_2_renew_monitor', renew_monitor)
-redis.register_function('gabion_changelog_2_end_monitor', end_monitor)
-redis.register_function('gabion_changelog_2_give_up_monitors', give_up_monitors)
+redis.register_function('gabion_changelog_3_begin_monitor', begin_monitor)
+redis.register_function('gabion_changelog_3_renew_monitor', renew_monitor)
+redis.register_function('gabion_changelog_3_end_monitor', end_monitor)
+redis.register_function('gabion_changelog_3_give_up_monitors', give_up_monitors)
 redis.register_function{
-  function_name = 'gabion_changelog_2_known_monitors', callback = known_monitors, flags = { 'no-writes' } }
+  function_name = 'gabion_changelog_3_known_monitors', callback = known_monitors, flags = { 'no-writes' } }

@@ -10,6 +10,7 @@
 
 pub mod address;
 mod answer;
+mod clock;
 mod journal;
 mod link;
 mod monitors;
@@ -28,6 +29,7 @@ use crate::share::{self, Ask, KnownWorker, MAX_COUNTED, Share};
 use crate::tasks::Tasks;
 use crate::{CLOCK_TOLERANCE, Changelog, MAX_CLAIM, MAX_PAGE};
 use answer::Answer;
+use clock::Shift;
 use gabion_platform::world::{Nanos, after, unique_id};
 use link::{Link, hex, time};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,6 +43,17 @@ pub struct Redis {
     queue: Queue,
     link: Mutex<Link>,
     durability: Durability,
+    recorded: Arc<Mutex<Recorded>>,
+}
+
+/// What the server must know of the changes that were recorded here.
+struct Recorded {
+    /// Key of the client that recorded them.
+    key: String,
+    /// Its last request that was answered.
+    answered: Vec<u8>,
+    /// How often the server had forgotten it.
+    losses: u64,
 }
 
 impl Redis {
@@ -52,51 +65,59 @@ impl Redis {
         let mut link = Link::new(server)?;
         let durability = link.durability()?;
         let mut recorder = Link::new(server)?;
-        let commit = Box::new(move |batch: &Batch| record(&mut recorder, batch));
+        let recorded = Recorded { key: recorder.own_key(), answered: Vec::new(), losses: 0 };
+        let recorded = Arc::new(Mutex::new(recorded));
+        let known = Arc::clone(&recorded);
+        let commit = Box::new(move |batch: &Batch| record(&mut recorder, &known, batch));
         let queue = Queue::start(commit, Box::new(|_| ()))?;
-        Ok(Redis { queue, link: Mutex::new(link), durability })
+        Ok(Redis { queue, link: Mutex::new(link), durability, recorded })
     }
 
     fn link(&self) -> MutexGuard<'_, Link> {
         // A panic under this lock leaves at most a connection without its answer, which is not used again.
-        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.link)
     }
 }
 
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Sends a batch in calls that are short enough.
-fn record(link: &mut Link, batch: &Batch) -> Result<Sequence> {
+fn record(link: &mut Link, recorded: &Mutex<Recorded>, batch: &Batch) -> Result<Sequence> {
     let mut reader = Reader(&batch.bytes);
     loop {
         let request = link.next_request();
-        let mut arguments = vec![request];
-        for _ in 0..CALL_CHANGES {
-            match reader.change() {
-                Some(change) => put_arguments(change, &mut arguments),
-                None => break,
-            }
-        }
-        let last = link.call("record", &arguments)?.sequence()?;
+        let changes: Vec<Change> = std::iter::from_fn(|| reader.change()).take(CALL_CHANGES).collect();
+        let arguments = |shift| {
+            let mut arguments = vec![request.clone()];
+            changes.iter().for_each(|change| put_arguments(change, shift, &mut arguments));
+            arguments
+        };
+        let last = link.call_at("record", arguments)?.sequence()?;
+        lock(recorded).answered = request;
         if reader.is_at_end() {
             return Ok(last);
         }
     }
 }
 
-fn put_arguments(change: Change, arguments: &mut Vec<Vec<u8>>) {
+fn put_arguments(change: &Change, shift: Shift, arguments: &mut Vec<Vec<u8>>) {
     let none = Vec::new;
     let mut versions = [none(), none()];
-    let (tag, path, other, range) = match change.what {
+    let (tag, path, other, range) = match &change.what {
         What::Modify { path, range, span } => {
             versions = span.map_or(versions, |Span { from, to }| [from.to_vec(), to.to_vec()]);
-            ("modify", path, none(), range)
+            ("modify", path.clone(), none(), range.clone())
         }
-        What::Rename { from, to } => ("rename", from, to, 0..0),
-        What::Delete { path } => ("delete", path, none(), 0..0),
-        What::Gap { root } => ("gap", root, none(), 0..0),
+        What::Rename { from, to } => ("rename", from.clone(), to.clone(), 0..0),
+        What::Delete { path } => ("delete", path.clone(), none(), 0..0),
+        What::Gap { root } => ("gap", root.clone(), none(), 0..0),
     };
     let when = change.when;
+    let there = |moment| time(shift.there(moment));
     arguments.extend([tag.into(), path, other, hex(range.start), hex(range.end)]);
-    arguments.extend([time(when.at), time(when.due), time(when.latest), when.priority.to_string().into()]);
+    arguments.extend([there(when.at), there(when.due), there(when.latest), when.priority.to_string().into()]);
     arguments.extend(versions);
 }
 
@@ -123,13 +144,14 @@ fn outcome(claim: &Claim, word: &str) -> Option<Result<Completion>> {
     }
 }
 
-/// Paths and tokens, as functions for many claims want them.
-fn paths_and_tokens(claims: &[&Claim]) -> impl Iterator<Item = Vec<u8>> {
-    claims.iter().flat_map(|claim| [claim.entry.path.clone(), token(claim)])
+/// A claim as functions want it: path, token and worker.
+fn named(claim: &Claim) -> [Vec<u8>; 3] {
+    [claim.entry.path.clone(), claim.token.to_string().into(), claim.worker.0.clone().into()]
 }
 
-fn token(claim: &Claim) -> Vec<u8> {
-    claim.token.to_string().into()
+/// A request that is about claims.
+fn about(request: Vec<u8>, claims: &[&Claim]) -> Vec<Vec<u8>> {
+    [request].into_iter().chain(claims.iter().flat_map(|claim| named(claim))).collect()
 }
 
 impl Changelog for Redis {
@@ -139,15 +161,18 @@ impl Changelog for Redis {
 
     fn claim(&self, worker: &WorkerId, limit: usize, lease: Duration, now: Nanos) -> Result<Vec<Claim>> {
         let expires = after(now, lease);
-        let arguments = [
-            worker.0.clone().into_bytes(),
-            limit.min(MAX_CLAIM).to_string().into(),
-            time(now),
-            time(now.saturating_add(CLOCK_TOLERANCE)),
-            time(expires),
-            MAX_PASSED_OVER.to_string().into(),
-        ];
-        Ok(claims_of(self.link().call("claim", &arguments)?.entries()?, worker, expires))
+        let arguments = |shift: Shift| {
+            let there = |moment| time(shift.there(moment));
+            vec![
+                worker.0.clone().into_bytes(),
+                limit.min(MAX_CLAIM).to_string().into(),
+                there(now),
+                there(now.saturating_add(CLOCK_TOLERANCE)),
+                there(expires),
+                MAX_PASSED_OVER.to_string().into(),
+            ]
+        };
+        Ok(claims_of(self.link().call_at("claim", arguments)?.entries()?, worker, expires))
     }
 
     fn claim_paths(
@@ -158,9 +183,12 @@ impl Changelog for Redis {
         now: Nanos,
     ) -> Result<(Vec<Claim>, Vec<Vec<u8>>)> {
         let expires = after(now, lease);
-        let mut arguments = vec![worker.0.clone().into_bytes(), time(now), time(expires)];
-        arguments.extend(paths.iter().take(MAX_CLAIM).cloned());
-        let answer = self.link().call("claim_paths", &arguments)?;
+        let arguments = |shift: Shift| {
+            let times = [now, expires].map(|moment| time(shift.there(moment)));
+            let paths = paths.iter().take(MAX_CLAIM).cloned();
+            [worker.0.clone().into_bytes()].into_iter().chain(times).chain(paths).collect()
+        };
+        let answer = self.link().call_at("claim_paths", arguments)?;
         let [claims, taken] = &answer.list()?[..] else { return Err(answer.nonsense()) };
         let taken = taken.list()?.iter().map(|path| Ok(path.bytes()?.to_vec())).collect::<Result<_>>()?;
         Ok((claims_of(claims.entries()?, worker, expires), taken))
@@ -168,25 +196,28 @@ impl Changelog for Redis {
 
     fn claim_share(&self, ask: &Ask<'_>, now: Nanos) -> Result<Share> {
         let expires = after(now, ask.lease);
-        let [over, stale, future] = share::bounds(now).map(time);
         let flag = |is_set| if is_set { b"1".to_vec() } else { b"0".to_vec() };
-        let arguments = [
-            ask.worker.0.clone().into_bytes(),
-            ask.limit.min(MAX_CLAIM).to_string().into(),
-            time(now),
-            time(now.saturating_add(CLOCK_TOLERANCE)),
-            time(expires),
-            MAX_PASSED_OVER.to_string().into(),
-            ask.threads.to_string().into(),
-            flag(ask.attends),
-            flag(ask.insists),
-            flag(ask.heeds_drain),
-            over,
-            stale,
-            future,
-            MAX_COUNTED.to_string().into(),
-        ];
-        let answer = self.link().call("claim_share", &arguments)?;
+        let arguments = |shift: Shift| {
+            let there = |moment| time(shift.there(moment));
+            let [over, stale, future] = share::bounds(now).map(there);
+            vec![
+                ask.worker.0.clone().into_bytes(),
+                ask.limit.min(MAX_CLAIM).to_string().into(),
+                there(now),
+                there(now.saturating_add(CLOCK_TOLERANCE)),
+                there(expires),
+                MAX_PASSED_OVER.to_string().into(),
+                ask.threads.to_string().into(),
+                flag(ask.attends),
+                flag(ask.insists),
+                flag(ask.heeds_drain),
+                over,
+                stale,
+                future,
+                MAX_COUNTED.to_string().into(),
+            ]
+        };
+        let answer = self.link().call_at("claim_share", arguments)?;
         let fields = answer.list()?;
         let [due, is_reserved, is_draining, has_others, claims] = fields.as_slice() else {
             return Err(answer.nonsense());
@@ -202,9 +233,12 @@ impl Changelog for Redis {
     }
 
     fn attend(&self, worker: &WorkerId, now: Nanos) -> Result<bool> {
-        let [over, stale, future] = share::bounds(now).map(time);
-        let arguments = [worker.0.clone().into_bytes(), time(now), over, stale, future];
-        self.link().call("attend", &arguments)?.flag()
+        let arguments = |shift: Shift| {
+            let there = |moment| time(shift.there(moment));
+            let [over, stale, future] = share::bounds(now).map(there);
+            vec![worker.0.clone().into_bytes(), there(now), over, stale, future]
+        };
+        self.link().call_at("attend", arguments)?.flag()
     }
 
     fn is_draining(&self, worker: &WorkerId) -> Result<bool> {
@@ -216,8 +250,9 @@ impl Changelog for Redis {
     }
 
     fn workers(&self, now: Nanos) -> Result<Vec<KnownWorker>> {
-        let [over, _, future] = share::bounds(now).map(time);
-        let known = self.link().call("known_workers", &[over, future])?.list()?;
+        let [over, _, future] = share::bounds(now);
+        let arguments = |shift: Shift| [over, future].map(|moment| time(shift.there(moment))).to_vec();
+        let known = self.link().call_at("known_workers", arguments)?.list()?;
         let mut known = known.iter().map(Answer::known_worker).collect::<Result<Vec<_>>>()?;
         known.sort_by(|one, other| one.worker.cmp(&other.worker));
         Ok(known)
@@ -240,16 +275,18 @@ impl Changelog for Redis {
             return Ok(());
         }
         let mut link = self.link();
-        let claim = |claim: &&Claim| [claim.worker.0.clone().into(), claim.entry.path.clone(), token(claim)];
-        let arguments: Vec<Vec<u8>> =
-            [link.next_request()].into_iter().chain(claims.iter().flat_map(claim)).collect();
-        link.call("give_back", &arguments).map(drop)
+        let request = link.next_request();
+        link.call("give_back", &about(request, claims)).map(drop)
     }
 
     fn renew(&self, claim: &mut Claim, lease: Duration, now: Nanos) -> Result<()> {
         let expires = after(now, lease);
-        let arguments = [claim.entry.path.clone(), token(claim), time(now), time(expires)];
-        outcome_of(claim, &self.link().call("renew", &arguments)?)?;
+        let arguments = |shift: Shift| {
+            let [now, expires] = [now, expires].map(|moment| time(shift.there(moment)));
+            named(claim).into_iter().chain([now, expires]).collect()
+        };
+        let answer = self.link().call_at("renew", arguments)?;
+        outcome_of(claim, &answer)?;
         claim.expires = expires;
         Ok(())
     }
@@ -259,9 +296,11 @@ impl Changelog for Redis {
         if claims.is_empty() {
             return Ok(Vec::new());
         }
-        let mut arguments = vec![time(now), time(after(now, lease))];
-        arguments.extend(claims.iter().flat_map(|claim| [claim.entry.path.clone(), token(claim)]));
-        let refused = self.link().call("renew_all", &arguments)?.list()?;
+        let arguments = |shift: Shift| {
+            let times = [now, after(now, lease)].map(|moment| time(shift.there(moment)));
+            times.into_iter().chain(claims.iter().flat_map(named)).collect()
+        };
+        let refused = self.link().call_at("renew_all", arguments)?.list()?;
         refused.iter().map(Answer::number).collect()
     }
 
@@ -285,7 +324,7 @@ impl Changelog for Redis {
     }
 
     fn still_mine(&self, claim: &Claim) -> Result<bool> {
-        let answer = self.link().call("mine", &[claim.entry.path.clone(), token(claim)])?;
+        let answer = self.link().call("mine", &named(claim))?;
         match outcome_of(claim, &answer) {
             Err(Error::Refused { .. }) => Ok(false),
             other => other.map(|_| true),
@@ -295,13 +334,13 @@ impl Changelog for Redis {
     fn complete(&self, claim: &Claim) -> Result<Completion> {
         let mut link = self.link();
         let request = link.next_request();
-        outcome_of(claim, &link.call("complete", &[request, claim.entry.path.clone(), token(claim)])?)
+        outcome_of(claim, &link.call("complete", &about(request, &[claim]))?)
     }
 
     fn which_are_mine(&self, claims: &[&Claim]) -> Result<Vec<bool>> {
         let mut mine = Vec::with_capacity(claims.len());
         for some in claims.chunks(CALL_CHANGES) {
-            let arguments: Vec<Vec<u8>> = paths_and_tokens(some).collect();
+            let arguments: Vec<Vec<u8>> = some.iter().flat_map(|claim| named(claim)).collect();
             let answer = self.link().call("which_are_mine", &arguments)?;
             let answers = answer.list()?;
             if answers.len() != some.len() {
@@ -320,8 +359,7 @@ impl Changelog for Redis {
         for some in claims.chunks(CALL_CHANGES) {
             let mut link = self.link();
             let request = link.next_request();
-            let arguments: Vec<Vec<u8>> = [request].into_iter().chain(paths_and_tokens(some)).collect();
-            let answer = link.call("complete_all", &arguments)?;
+            let answer = link.call("complete_all", &about(request, some))?;
             let text = answer.text()?;
             let words: Vec<&str> = text.split(' ').collect();
             if words.len() != some.len() {
@@ -337,8 +375,11 @@ impl Changelog for Redis {
     fn release(&self, claim: &Claim, retry_at: Nanos, now: Nanos) -> Result<()> {
         let mut link = self.link();
         let request = link.next_request();
-        let arguments = [request, claim.entry.path.clone(), token(claim), time(now), time(retry_at)];
-        outcome_of(claim, &link.call("release", &arguments)?).map(drop)
+        let arguments = |shift: Shift| {
+            let [now, retry_at] = [now, retry_at].map(|moment| time(shift.there(moment)));
+            about(request.clone(), &[claim]).into_iter().chain([now, retry_at]).collect()
+        };
+        outcome_of(claim, &link.call_at("release", arguments)?).map(drop)
     }
 
     fn pending(&self) -> Result<Summary> {
@@ -354,17 +395,33 @@ impl Changelog for Redis {
         Ok(self.link().call("sums", &[])?.sums()?.1)
     }
 
+    /// The identity of the changelog tells a server that lost everything, its last number one that counts anew. One that
+    /// came back with less than it had, and counted on before anybody asked, is known by the last request of the client
+    /// here that records: it has to be there. Such a loss is a new identity as well.
     fn memory(&self) -> Result<Option<Memory>> {
         let id = unique_id()
             .map_err(|reason| Error::System { doing: "name a changelog", reason: Arc::new(reason) })?;
         let id = format!("{:032x}", u128::from_be_bytes(id));
-        let answer = self.link().call("memory", &[id.into_bytes()])?;
-        match answer.list()?.as_slice() {
-            [identity, sequence] => {
-                Ok(Some(Memory { identity: identity.text()?, sequence: sequence.sequence()? }))
+        let (key, answered) = {
+            let recorded = lock(&self.recorded);
+            (recorded.key.clone(), recorded.answered.clone())
+        };
+        let answer = self.link().call_for(&key, "memory", &[id.into_bytes(), answered.clone()])?;
+        let fields = answer.list()?;
+        let [identity, sequence, forgot] = fields.as_slice() else { return Err(answer.nonsense()) };
+        let mut recorded = lock(&self.recorded);
+        if forgot.flag()? {
+            recorded.losses += 1;
+            // A later request may have been answered meanwhile.
+            if recorded.answered == answered {
+                recorded.answered.clear();
             }
-            _ => Err(answer.nonsense()),
         }
+        let identity = match recorded.losses {
+            0 => identity.text()?,
+            losses => format!("{}, {losses} times behind", identity.text()?),
+        };
+        Ok(Some(Memory { identity, sequence: sequence.sequence()? }))
     }
 
     fn forget_all(&self) -> Result<()> {

@@ -105,7 +105,10 @@ local function take(keys, args)
     number = best[T_NEXT]
     best[T_NEXT] = number + 1
   end
-  local token = redis.call('HINCRBY', keys[1], 'portion', 1)
+  -- A server that lost what it had must not give a number again, which a worker may still hold.
+  local last = tonumber(redis.call('HGET', keys[1], 'portion') or '0')
+  local token = math.max(last + 1, now * 1000)
+  redis.call('HSET', keys[1], 'portion', string.format('%.0f', token))
   local name = string.format('%.0f', number)
   best[T_TAKEN][name] = { token, worker, now + tonumber(args[2]) }
   store(keys, best_id, best)
@@ -215,14 +218,14 @@ local function known_tasks(keys)
   return found
 end
 
-redis.register_function('gabion_changelog_2_open_task', open_task)
-redis.register_function('gabion_changelog_2_add_portions', add_portions)
-redis.register_function('gabion_changelog_2_take', take)
-redis.register_function('gabion_changelog_2_keep', keep)
-redis.register_function('gabion_changelog_2_finish', finish)
-redis.register_function('gabion_changelog_2_put_back', put_back)
-redis.register_function('gabion_changelog_2_forget_results', forget_results)
-redis.register_function('gabion_changelog_2_close_task', close_task)
-redis.register_function{ function_name = 'gabion_changelog_2_collect', callback = collect, flags = { 'no-writes' } }
+redis.register_function('gabion_changelog_3_open_task', open_task)
+redis.register_function('gabion_changelog_3_add_portions', add_portions)
+redis.register_function('gabion_changelog_3_take', take)
+redis.register_function('gabion_changelog_3_keep', keep)
+redis.register_function('gabion_changelog_3_finish', finish)
+redis.register_function('gabion_changelog_3_put_back', put_back)
+redis.register_function('gabion_changelog_3_forget_results', forget_results)
+redis.register_function('gabion_changelog_3_close_task', close_task)
+redis.register_function{ function_name = 'gabion_changelog_3_collect', callback = collect, flags = { 'no-writes' } }
 redis.register_function{
-  function_name = 'gabion_changelog_2_known_tasks', callback = known_tasks, flags = { 'no-writes' } }
+  function_name = 'gabion_changelog_3_known_tasks', callback = known_tasks, flags = { 'no-writes' } }

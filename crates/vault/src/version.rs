@@ -37,8 +37,13 @@ pub fn settles_in(mtime: Nanos, now: Nanos) -> Nanos {
     let since = now.saturating_sub(mtime);
     match since < -CLOCK_SKEW {
         true => 0,
-        false => (step_of(mtime).saturating_add(1)).saturating_sub(since).max(0),
+        false => settled_at(mtime).saturating_sub(now).max(0),
     }
+}
+
+/// Time from which on writes have another mtime, by the clock that gave this one.
+pub fn settled_at(mtime: Nanos) -> Nanos {
+    mtime.saturating_add(step_of(mtime)).saturating_add(1)
 }
 
 /// True if a version that was read at `read_at` may have been written again with the same mtime.

@@ -4,6 +4,7 @@ use crate::change::Span;
 use crate::entry::{Entry, Kind, Sequence, Summary, WorkerId};
 use crate::error::{Error, Result};
 use crate::ranges::Ranges;
+use crate::redis::clock::Shift;
 use crate::share::KnownWorker;
 use gabion_platform::world::Nanos;
 use redis::Value;
@@ -13,6 +14,7 @@ pub(super) struct Answer {
     pub(super) value: Value,
     pub(super) doing: &'static str,
     pub(super) address: String,
+    pub(super) shift: Shift,
 }
 
 impl Answer {
@@ -82,8 +84,9 @@ impl Answer {
         u64::from_str_radix(digits, 16).map_err(|_| self.nonsense())
     }
 
+    /// A time, by the clock of this host.
     pub(super) fn time(&self) -> Result<Nanos> {
-        self.hex().map(|number| (number ^ 1 << 63).cast_signed())
+        self.hex().map(|number| self.shift.here((number ^ 1 << 63).cast_signed()))
     }
 
     pub(super) fn list(&self) -> Result<Vec<Answer>> {
@@ -94,6 +97,7 @@ impl Answer {
                     value: value.clone(),
                     doing: self.doing,
                     address: self.address.clone(),
+                    shift: self.shift,
                 })
                 .collect()),
             _ => Err(self.nonsense()),

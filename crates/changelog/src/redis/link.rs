@@ -3,6 +3,7 @@
 use crate::entry::Durability;
 use crate::error::{Error, Result};
 use crate::redis::answer::Answer;
+use crate::redis::clock::{Compared, Shift};
 use crate::server::Server;
 use gabion_platform::world::{Nanos, Stopwatch, unique_id};
 use redis::{Client, Cmd, Connection, ConnectionAddr, RedisError, ServerErrorKind, Value};
@@ -18,7 +19,7 @@ const LIBRARY: &str = concat!(
     include_str!("../monitors.lua")
 );
 /// What the names of its functions begin with.
-const PREFIX: &str = "gabion_changelog_2_";
+const PREFIX: &str = "gabion_changelog_3_";
 const KEYS: [&str; 8] = ["counters", "entries", "paths", "waiting", "stamps", "firsts", "sums", "claims"];
 /// After the key of this client, so that they have the numbers that the library knows.
 const LATER_KEYS: [&str; 6] = ["journal", "workers", "draining", "tasks", "portions", "monitors"];
@@ -43,7 +44,7 @@ pub(super) struct Link {
     client: Client,
     /// With what the server promised when it was made: settings of a server change, and another one may answer after
     /// a failover.
-    connection: Option<(Connection, Promise)>,
+    connection: Option<Connected>,
     address: String,
     keys: Vec<String>,
     requests: u64,
@@ -62,6 +63,13 @@ struct Promise {
     durability: Durability,
     /// Wait after each call until the server's file is on stable storage.
     sync_each: bool,
+}
+
+/// A connection, with what is known of its server.
+struct Connected {
+    connection: Connection,
+    promise: Promise,
+    clocks: Compared,
 }
 
 /// Why a connection cannot be used.
@@ -122,26 +130,56 @@ impl Link {
         hex(self.requests)
     }
 
-    /// Calls a function of the library.
-    pub(super) fn call(&mut self, function: &'static str, arguments: &[Vec<u8>]) -> Result<Answer> {
-        let mut call = redis::cmd("FCALL");
-        call.arg(format!("{PREFIX}{function}")).arg(self.keys.len()).arg(&self.keys).arg(arguments);
-        let value = self.ask(function, &call)?;
-        Ok(Answer { value, doing: function, address: self.address.clone() })
+    /// The key under which the server keeps the last request of this client.
+    pub(super) fn own_key(&self) -> String {
+        self.keys[KEYS.len()].clone()
     }
 
-    fn ask(&mut self, doing: &'static str, command: &Cmd) -> Result<Value> {
+    /// Calls a function of the library in the name of another client of this process.
+    pub(super) fn call_for(
+        &mut self,
+        key: &str,
+        function: &'static str,
+        arguments: &[Vec<u8>],
+    ) -> Result<Answer> {
+        let own = std::mem::replace(&mut self.keys[KEYS.len()], key.to_owned());
+        let answer = self.call(function, arguments);
+        self.keys[KEYS.len()] = own;
+        answer
+    }
+
+    /// Calls a function of the library whose arguments have no times.
+    pub(super) fn call(&mut self, function: &'static str, arguments: &[Vec<u8>]) -> Result<Answer> {
+        self.call_at(function, |_| arguments.to_vec())
+    }
+
+    /// Calls a function of the library with times by the server's clock.
+    pub(super) fn call_at(
+        &mut self,
+        function: &'static str,
+        arguments: impl Fn(Shift) -> Vec<Vec<u8>>,
+    ) -> Result<Answer> {
+        let keys = self.keys.clone();
+        let (value, shift) = self.ask(function, &|shift| {
+            let mut call = redis::cmd("FCALL");
+            call.arg(format!("{PREFIX}{function}")).arg(keys.len()).arg(&keys).arg(arguments(shift));
+            call
+        })?;
+        Ok(Answer { value, doing: function, address: self.address.clone(), shift })
+    }
+
+    fn ask(&mut self, doing: &'static str, command: &dyn Fn(Shift) -> Cmd) -> Result<(Value, Shift)> {
         let mut pause = FIRST_PAUSE;
         let mut attempts = 0;
         let mut unreached = Stopwatch::start();
         loop {
             attempts += 1;
             let reason = match self.attempt(command) {
-                Ok((value, true)) => {
+                Ok((value, shift, true)) => {
                     self.is_away = false;
-                    return Ok(value);
+                    return Ok((value, shift));
                 }
-                Ok((_, false)) => {
+                Ok((_, _, false)) => {
                     let (address, waited_ms) = (self.address.clone(), SYNC_MILLISECONDS);
                     return Err(Error::NotSynced { address, waited_ms });
                 }
@@ -170,23 +208,32 @@ impl Link {
         }
     }
 
-    /// The answer, and true if it is on stable storage. Both over one connection, because WAITAOF waits for the
-    /// writes of its own connection.
-    fn attempt(&mut self, command: &Cmd) -> std::result::Result<(Value, bool), Refused> {
-        let (connection, promise) = self.connected()?;
-        let value = command.query(connection)?;
+    /// The answer, what it says of times, and true if it is on stable storage. All over one connection, because WAITAOF
+    /// waits for the writes of its own connection.
+    fn attempt(
+        &mut self,
+        command: &dyn Fn(Shift) -> Cmd,
+    ) -> std::result::Result<(Value, Shift, bool), Refused> {
+        let Connected { connection, promise, clocks } = self.connected()?;
+        let shift = clocks.shift;
+        let value = command(shift).query(connection)?;
         if !promise.sync_each {
-            return Ok((value, true));
+            return Ok((value, shift, true));
         }
         let (local, _replicas): (u64, u64) =
             redis::cmd("WAITAOF").arg(1).arg(0).arg(SYNC_MILLISECONDS).query(connection)?;
-        Ok((value, local == 1))
+        Ok((value, shift, local == 1))
     }
 
-    /// The connection; a new one is asked first what the server promises.
-    fn connected(&mut self) -> std::result::Result<(&mut Connection, Promise), Refused> {
-        let (connection, promise) = match self.connection.take() {
-            Some(connected) => connected,
+    /// The connection. The server is asked what it promises, and the time, first and from time to time.
+    fn connected(&mut self) -> std::result::Result<&mut Connected, Refused> {
+        let connected = match self.connection.take() {
+            Some(connected) if !connected.clocks.is_old() => connected,
+            Some(Connected { mut connection, .. }) => {
+                let promise = self.promise(&mut connection)?;
+                let clocks = Compared::ask(&mut connection)?;
+                Connected { connection, promise, clocks }
+            }
             None => {
                 self.is_reached = false;
                 let timeout = if self.is_away { SHORT_CONNECT_TIMEOUT } else { CONNECT_TIMEOUT };
@@ -197,21 +244,24 @@ impl Link {
                 // A server that wants a password reports it for a short command only.
                 redis::cmd("PING").exec(&mut connection)?;
                 // The same library under the same name, if others loaded it meanwhile.
-                redis::cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(LIBRARY).exec(&mut connection)?;
+                let load =
+                    redis::cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(LIBRARY).exec(&mut connection);
+                // A server without memory loads nothing, and still answers if it has the library.
+                load.or_else(|error| if error.code() == Some("OOM") { Ok(()) } else { Err(error) })?;
                 let promise = self.promise(&mut connection)?;
-                (connection, promise)
+                let clocks = Compared::ask(&mut connection)?;
+                Connected { connection, promise, clocks }
             }
         };
-        let (connection, promise) = self.connection.insert((connection, promise));
-        Ok((connection, *promise))
+        Ok(self.connection.insert(connected))
     }
 
     /// What the server promises of acknowledged changes.
     pub(super) fn durability(&mut self) -> Result<Durability> {
         // The first question makes the connection, and tells what is wrong with it.
-        self.ask("serve this client", &redis::cmd("PING"))?;
+        self.ask("serve this client", &|_| redis::cmd("PING"))?;
         let volatile = Durability::Volatile;
-        Ok(self.connection.as_ref().map_or(volatile, |(_, promise)| promise.durability))
+        Ok(self.connection.as_ref().map_or(volatile, |connected| connected.promise.durability))
     }
 
     /// Reads the settings that decide what the server promises. A change counts as recorded when it is on stable

@@ -2,6 +2,7 @@
 
 use super::Redis;
 use super::answer::Answer;
+use super::clock::Shift;
 use super::link::time;
 use crate::change::When;
 use crate::entry::WorkerId;
@@ -13,13 +14,14 @@ fn milliseconds(lease: Duration) -> Vec<u8> {
     lease.as_millis().to_string().into_bytes()
 }
 
-fn times(when: When) -> [Vec<u8>; 4] {
-    [time(when.at), time(when.due), time(when.latest), when.priority.to_string().into_bytes()]
+fn times(when: When, shift: Shift) -> [Vec<u8>; 4] {
+    let [at, due, latest] = [when.at, when.due, when.latest].map(|moment| time(shift.there(moment)));
+    [at, due, latest, when.priority.to_string().into_bytes()]
 }
 
-fn mark(monitor: &Monitor, lease: Duration) -> [Vec<u8>; 4] {
+fn mark(monitor: &Monitor, lease: Duration, shift: Shift) -> [Vec<u8>; 4] {
     let Monitor { name, kind, since } = monitor;
-    [name.0.clone().into_bytes(), kind.word().into(), time(*since), milliseconds(lease)]
+    [name.0.clone().into_bytes(), kind.word().into(), time(shift.there(*since)), milliseconds(lease)]
 }
 
 impl Answer {
@@ -48,12 +50,12 @@ impl Answer {
 
 impl Monitors for Redis {
     fn begin_monitor(&self, monitor: &Monitor, lease: Duration) -> Result<()> {
-        self.link().call("begin_monitor", &mark(monitor, lease)).map(drop)
+        self.link().call_at("begin_monitor", |shift| mark(monitor, lease, shift).to_vec()).map(drop)
     }
 
     fn renew_monitor(&self, monitor: &Monitor, lease: Duration, gap: When) -> Result<Renewed> {
-        let arguments = [mark(monitor, lease), times(gap)].concat();
-        let answer = self.link().call("renew_monitor", &arguments)?;
+        let arguments = |shift| [mark(monitor, lease, shift), times(gap, shift)].concat();
+        let answer = self.link().call_at("renew_monitor", arguments)?;
         match answer.text()?.as_str() {
             "kept" => Ok(Renewed::Kept),
             "again" => Ok(Renewed::Again),
@@ -82,9 +84,9 @@ impl Monitors for Redis {
         if dead.is_empty() && !known.iter().any(|it| matches!(it.state, MonitorState::Silent(_))) {
             return Ok(Vec::new());
         }
-        let arguments: Vec<Vec<u8>> =
-            [milliseconds(lease)].into_iter().chain(times(gap)).chain(dead).collect();
-        let answer = self.link().call("give_up_monitors", &arguments)?;
+        let arguments =
+            |shift| [milliseconds(lease)].into_iter().chain(times(gap, shift)).chain(dead.clone()).collect();
+        let answer = self.link().call_at("give_up_monitors", arguments)?;
         answer.list()?.iter().map(|it| it.monitor(&it.list()?)).collect()
     }
 

@@ -174,7 +174,9 @@ fn a_server_that_refuses_says_why() {
     server.set("maxmemory", "1");
     let error = log.record(&[create("b")]).expect_err("no memory");
     assert!(error.to_string().contains("maxmemory"), "{error}");
-    let error = Redis::open(&server.server("x")).map(drop).expect_err("no memory");
+    let other = Redis::open(&server.server("x")).expect("it answers");
+    assert_eq!(other.entries(None, 10).expect("entries").len(), 1);
+    let error = other.record(&[create("b")]).expect_err("no memory");
     assert!(error.to_string().contains("maxmemory"), "{error}");
     server.set("maxmemory", "0");
     assert_eq!(log.entries(None, 10).expect("entries").len(), 1);
@@ -225,7 +227,7 @@ fn a_request_that_is_repeated_counts_once() {
     let time = format!("{:016x}", 1_u64 << 63);
     for _ in 0..2 {
         let last: u64 = redis::cmd("FCALL")
-            .arg("gabion_changelog_2_record")
+            .arg("gabion_changelog_3_record")
             .arg(keys.len())
             .arg(keys.map(|key| format!("gabion:{{x}}:{key}")).as_slice())
             .arg(&["0000000000000007", "rename", "a", "b", "", "", &time, &time, &time, "0", "", ""])
@@ -277,4 +279,57 @@ fn a_server_that_lost_its_files_is_known_by_what_it_says_of_its_memory() {
     one.record(&[create("b"), create("c")]).expect("recorded");
     let now = one.memory().expect("an answer").expect("a server says so");
     assert!(now.sequence > then.sequence && then.is_lost(&now), "it counts anew");
+}
+
+/// Regression: a server that came back with less than it had gave numbers of claims again. What a worker had begun before
+/// completed the claim of another one, whose newer change was forgotten.
+#[test]
+fn a_claim_from_before_a_loss_is_refused() {
+    let mut server = TestServer::start();
+    let log = Redis::open(&server.server("log")).expect("a changelog");
+    log.record(&[create("a"), create("b")]).expect("recorded");
+    let state = server.state();
+    let lease = Duration::from_secs(60);
+    let claim = |name: &str, path: &str| {
+        let worker = WorkerId(name.to_owned());
+        let (mut claims, taken) = log.claim_paths(&worker, &[path.into()], lease, 0).expect("claims");
+        assert!(taken.is_empty());
+        claims.pop().expect("a claim")
+    };
+    let before = claim("first", "a");
+    server.restore(&state);
+    let after = claim("second", "a");
+    assert_eq!(before.token, after.token, "the server does not know that it gave this number");
+    assert!(!log.still_mine(&before).expect("an answer"));
+    assert_eq!(log.which_are_mine(&[&before, &after]).expect("an answer"), [false, true]);
+    assert_eq!(log.renew_all(std::slice::from_ref(&before), lease, 0).expect("an answer"), [before.token]);
+    assert!(log.renew(&mut before.clone(), lease, 0).is_err());
+    assert!(log.release(&before, 0, 0).is_err());
+    assert!(log.complete(&before).is_err());
+    assert!(log.complete_all(&[&before]).expect("an answer")[0].is_err());
+    log.give_back(&[&before], 0).expect("an answer");
+    assert_eq!(log.pending().expect("an answer").claimed, 1);
+    log.complete(&after).expect("it holds the claim");
+}
+
+/// Regression: a server that came back with less than it had, and counted past the last number that anybody knew before
+/// it was asked, was trusted.
+#[test]
+fn a_server_that_forgot_and_counted_on_is_known_by_who_recorded() {
+    let mut server = TestServer::start();
+    let [one, other] = [(); 2].map(|()| Redis::open(&server.server("log")).expect("a changelog"));
+    let memory = |log: &Redis| log.memory().expect("an answer").expect("a server says so");
+    one.record(&[create("a")]).expect("recorded");
+    let state = server.state();
+    one.record(&[create("b")]).expect("recorded");
+    let [then, of_other] = [&one, &other].map(memory);
+    assert_eq!(then, of_other);
+    server.restore(&state);
+    other.record(&[create("c"), create("d")]).expect("recorded");
+    let now = memory(&one);
+    assert!(now.sequence > then.sequence && then.is_lost(&now), "it forgot b");
+    assert!(!now.is_lost(&memory(&one)), "that is known now");
+    one.record(&[create("b")]).expect("recorded");
+    let [now, again] = [memory(&one), memory(&one)];
+    assert!(!now.is_lost(&again));
 }

@@ -209,3 +209,19 @@ fn many_workers_share_a_task() {
     assert_eq!((collected.finished, collected.overtaken), (100, 0));
     assert_eq!(numbers, std::mem::take(&mut all));
 }
+
+/// Regression: a server that came back with less than it had gave tokens of portions again.
+#[test]
+fn a_portion_from_before_a_loss_is_refused() {
+    let mut server = TestServer::start();
+    let log = Redis::open(&server.server("x")).expect("a changelog");
+    let tasks = log.tasks().expect("tasks");
+    open(tasks, 1, ENCODE, 0, 1);
+    let state = server.state();
+    let before = tasks.take(&worker("a"), ANY, LONG).unwrap().unwrap();
+    server.restore(&state);
+    let after = tasks.take(&worker("b"), ANY, LONG).unwrap().unwrap();
+    assert_eq!((before.task, before.number), (after.task, after.number));
+    assert!(!tasks.finish(&before, b"before").unwrap());
+    assert!(tasks.finish(&after, b"after").unwrap());
+}

@@ -29,7 +29,7 @@ fn a_host_that_was_cut_off_finishes() {
     let count = |text: &str| worker.errors().matches(text).count();
     assert!(count("cannot work") >= 1, "{}", worker.errors());
     assert_eq!(count("cannot work"), count("working again"), "{}", worker.errors());
-    network.assert_clean();
+    network.assert_whole();
 }
 
 /// Also a worker that is started while the server is away waits for it.
@@ -52,7 +52,7 @@ fn a_server_that_is_away_is_waited_for() {
     first.stop();
     second.stop();
     assert_eq!(first.encoded() + second.encoded(), 20);
-    network.assert_clean();
+    network.assert_whole();
 }
 
 /// `--drain` on another host than the worker's: it gives back what it has not begun, and the rest waits.
@@ -77,5 +77,5 @@ fn a_drained_host_is_left_without_claims() {
     network.expect(1, 0, &["work", "tree", "--resume"]);
     network.wait_until_done();
     worker.stop();
-    network.assert_clean();
+    network.assert_whole();
 }

@@ -1,13 +1,17 @@
 //! Workers that stay: on one host with the embedded changelog, and on several hosts with a Redis server. A host is a
 //! network namespace with a host name of its own.
 
+mod clocks;
 mod cuts;
 mod follow;
 mod mounts;
 mod network;
+mod network_faults;
 mod pools;
 mod portions;
+mod server_faults;
 mod shares;
 mod sharing;
 mod takeover;
+mod truth;
 mod worker;

@@ -9,19 +9,19 @@ use rustix::process::Signal;
 use std::os::unix::fs::MetadataExt;
 
 /// Four portions.
-const SIZE: usize = 256 << 20;
+pub(crate) const SIZE: usize = 256 << 20;
 
 /// At this rate a portion takes four seconds.
 const LIMIT: &str = "16MiB/s";
 
-fn workers(network: &Network) -> [Follower; 2] {
+pub(crate) fn workers(network: &Network) -> [Follower; 2] {
     let mut workers = [network.follower(1, LIMIT), network.follower(2, LIMIT)];
     workers.iter_mut().for_each(|worker| worker.wait_for("started"));
     workers
 }
 
 /// The tasks at which two workers are.
-fn shared_task(vault: &Vault) -> Option<KnownTask> {
+pub(crate) fn shared_task(vault: &Vault) -> Option<KnownTask> {
     let tasks = vault.changelog.tasks().unwrap().known_tasks().unwrap();
     tasks.into_iter().find(|task| task.workers.len() == 2)
 }
@@ -47,7 +47,7 @@ fn two_hosts_encode_one_file() {
     let (owner, other) = if encoded[0] == 1 { (0, 1) } else { (1, 0) };
     assert_eq!(helped[owner], 0);
     assert!((SIZE as u64 / 4..SIZE as u64).contains(&helped[other]), "{helped:?}");
-    network.assert_clean();
+    network.assert_whole();
 }
 
 /// A worker that was given up may write as long as it likes: what is published is another file.
@@ -72,5 +72,5 @@ fn a_suspended_helper_overwrites_nothing() {
     network.write(20, 64 << 10, 2);
     network.wait_until_done();
     workers.iter_mut().for_each(|worker| worker.stop());
-    network.assert_clean();
+    network.assert_whole();
 }

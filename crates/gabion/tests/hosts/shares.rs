@@ -30,7 +30,7 @@ fn workers_that_wait_share_a_backlog() {
         network.wait_until_done();
         assert_shared(&mut workers, files);
     }
-    network.assert_clean();
+    network.assert_whole();
 }
 
 #[test]
@@ -43,5 +43,5 @@ fn workers_that_start_at_once_share_a_backlog() {
         network.wait_until_done();
         assert_shared(&mut workers, files);
     }
-    network.assert_clean();
+    network.assert_whole();
 }

@@ -28,7 +28,7 @@ fn work_of_a_dead_host_is_taken_over() {
     network.wait_until_done();
     workers[1].stop();
     assert!(workers[0].encoded() + workers[1].encoded() >= FILES as u64 - 1, "all but what it died over");
-    network.assert_clean();
+    network.assert_whole();
 }
 
 /// A worker that is suspended past its leases finds newer redundancy in place of its own, and leaves it alone.
@@ -50,5 +50,5 @@ fn a_worker_that_was_suspended_overwrites_nothing() {
     network.write(FILES, SIZE / 4, 3);
     network.wait_until_done();
     workers.iter_mut().for_each(|worker| worker.stop());
-    network.assert_clean();
+    network.assert_whole();
 }

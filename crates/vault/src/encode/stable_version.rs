@@ -7,7 +7,7 @@
 use super::{EncodeError, EncodeOptions, Encoder};
 use crate::storage::{Content, Fault};
 use crate::tree::Stat;
-use crate::version::settles_in;
+use crate::version::{settled_at, settles_in};
 use crate::world::{Clock, Nanos};
 use std::time::Duration;
 
@@ -28,12 +28,18 @@ impl Encoder<'_> {
             return Ok((self.clock.now(), stat));
         }
         let is_settled = settles_in(stat.mtime, before) == 0;
-        self.wait(settles_in(stat.mtime, self.clock.now()), options)?;
-        let read_at = if is_settled { before } else { self.clock.now() };
+        // A host whose clock is ahead may have given the time. One step later its clock has gone on as well.
+        self.wait(settles_in(stat.mtime, self.clock.now().max(stat.mtime)), options)?;
         let is_flushed = |stat: &Stat| {
             options.flushed.is_some_and(|it| it.device == stat.device && settles_in(stat.mtime, it.at) == 0)
         };
+        let seen = stat.mtime;
         let stat = if is_settled { stat } else { content.stat().map_err(EncodeError::read)? };
+        let read_at = match (is_settled, self.clock) {
+            (true, _) => before,
+            (false, Clock::System) if stat.mtime == seen => self.clock.now().max(settled_at(seen)),
+            (false, _) => self.clock.now(),
+        };
         // A file that was written after the file system's flush has dirty pages of its own.
         if is_flushed(&stat) {
             return Ok((read_at, stat));
