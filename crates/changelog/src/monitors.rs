@@ -1,10 +1,10 @@
 //! Marks of monitors: processes that record changes, on any host.
 //!
-//! A monitor may have seen changes that it has not recorded yet. So before the first one it sets a mark, renews it while
-//! it runs, and removes it when everything is recorded. A mark that was not renewed in time is *lost*, since its monitor
-//! ended uncleanly, or its host does not reach the server. Whoever notices that first gives the mark up: in one step
-//! the mark is removed and a gap for the whole tree is recorded, so that a scan finds what the monitor had seen. Until
-//! the gap is worked off, the loss is listed.
+//! A monitor may have seen changes that it has not recorded yet. So before the first one it sets a mark, renews it
+//! while it runs, and removes it when everything is recorded. A mark that was not renewed in time is *lost*, since its
+//! monitor ended uncleanly, or its host does not reach the server. Whoever notices that first gives the mark up: in one
+//! step the mark is removed and a gap for the whole tree is recorded, so that a scan finds what the monitor had seen.
+//! Until the gap is worked off, the loss is listed.
 //!
 //! A monitor that finds its mark given up sets it again, with a gap for what it did meanwhile.
 //!
@@ -16,8 +16,8 @@ use crate::error::Result;
 use gabion_platform::world::Nanos;
 use std::time::Duration;
 
-/// Time after its last renewal at which a mark is lost; less than a minute, which is the longest. A loss costs a scan of the whole tree: it must not happen for a
-/// short disturbance of the network.
+/// Time after its last renewal at which a mark is lost; less than a minute, which is the longest. A loss costs a scan
+/// of the whole tree: it must not happen for a short disturbance of the network.
 pub const MARK_LEASE: Duration = Duration::from_secs(20);
 
 /// Kind of a monitor.

@@ -23,6 +23,7 @@ use gabion_vault::coder::Coders;
 use gabion_vault::degraded::Report;
 use gabion_vault::storage::Storage;
 use gabion_vault::storage::plain::{DirectoryWriter, Plain};
+use gabion_vault::tree::Stat;
 use history::History;
 use names::OpenDirectory;
 use passthrough::Passthrough;
@@ -140,6 +141,7 @@ impl Directory {
     fn entry_reply(&self, parent: u64, name: &[u8], stat: &Statx) -> (FileAttr, Generation) {
         let number = self.source.number(stat);
         let generation = self.nodes.found(parent, name, number);
+        self.nodes.shows(number, &Stat::from(*stat).generation());
         (attributes(number, stat), Generation(generation))
     }
 

@@ -20,8 +20,8 @@
 //! 5. The [`Recorder`] adds when the file is due by the policy, and queues the entry for the changelog, which commits
 //!    groups of entries. `fsync`, and writes with `O_SYNC`, return when the source and the changelog are durable.
 //! 6. A mark lies in the repository, or on the server of several hosts, while the mount runs. If the process dies with
-//!    ranges that the changelog does not have, the next mount, or any other process of the deployment, finds the mark and
-//!    records that anything may have changed, and a scan finds what did.
+//!    ranges that the changelog does not have, the next mount, or any other process of the deployment, finds the mark
+//!    and records that anything may have changed, and a scan finds what did.
 //!
 //! Other changes (names, sizes, attributes) take the same path from step 1, and most of them skip step 3.
 #![forbid(unsafe_code)]

@@ -8,8 +8,9 @@ use gabion_platform::sync;
 use gabion_vault::tree::Generation;
 use gabion_vault::world::Stopwatch;
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -56,11 +57,46 @@ struct Node {
     pinned: Option<Arc<OwnedFd>>,
     /// Version of the content whose pages the kernel may have cached.
     pages: Option<Generation>,
+    shown: Shown,
+}
+
+/// What the kernel believes of a file, from the attributes that it was told and what it wrote since.
+#[derive(Debug, Default)]
+struct Shown {
+    size: AtomicU64,
+    /// Digest of the last version that it was told.
+    version: AtomicU64,
+}
+
+/// What the kernel knows of a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Known {
+    /// All attributes.
+    All,
+    /// The size.
+    Size,
+    /// Neither.
+    Nothing,
+}
+
+fn digest(version: &Generation) -> u64 {
+    let Generation { size, mtime, ctime, inode } = *version;
+    let mut hasher = DefaultHasher::new();
+    (size, mtime, ctime, inode).hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Node {
     fn new(lookups: u64, generation: u64) -> Node {
-        Node { lookups, opens: 0, generation, names: Vec::new(), pinned: None, pages: None }
+        Node {
+            lookups,
+            opens: 0,
+            generation,
+            names: Vec::new(),
+            pinned: None,
+            pages: None,
+            shown: Shown::default(),
+        }
     }
 }
 
@@ -108,11 +144,39 @@ impl Nodes {
         }
     }
 
-    /// Notes the version of the content that the kernel caches pages of from now on. True if it was the same before.
-    pub fn caches(&self, number: u64, version: Generation) -> bool {
+    /// Notes the version of the content that the kernel caches pages of from now on; none if they may be of several
+    /// versions. True if it was the same before.
+    pub fn caches(&self, number: u64, version: Option<Generation>) -> bool {
         let mut table = self.write();
         let Some(node) = table.nodes.get_mut(&number) else { return false };
-        node.pages.replace(version) == Some(version)
+        let before = std::mem::replace(&mut node.pages, version);
+        version.is_some() && before == version
+    }
+
+    /// Notes attributes that the kernel is told.
+    pub fn shows(&self, number: u64, version: &Generation) {
+        if let Some(Node { shown, .. }) = self.read().nodes.get(&number) {
+            shown.size.store(version.size, Ordering::Relaxed);
+            shown.version.store(digest(version), Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that the kernel wrote up to `end`.
+    pub fn wrote(&self, number: u64, end: u64) {
+        if let Some(Node { shown, .. }) = self.read().nodes.get(&number) {
+            shown.size.fetch_max(end, Ordering::Relaxed);
+        }
+    }
+
+    /// What the kernel knows of the present version of a file.
+    pub fn knows(&self, number: u64, version: &Generation) -> Known {
+        match self.read().nodes.get(&number) {
+            Some(Node { shown, .. }) if shown.version.load(Ordering::Relaxed) == digest(version) => {
+                Known::All
+            }
+            Some(Node { shown, .. }) if shown.size.load(Ordering::Relaxed) == version.size => Known::Size,
+            _ => Known::Nothing,
+        }
     }
 
     /// Keeps a file open that is about to lose its last name, until the kernel forgets it. Otherwise the source could

@@ -1,10 +1,10 @@
 //! Recorder of a mount: writes every change of the mounted files to the changelog.
 //!
 //! Entries are handed over asynchronously and are durable within moments; `fsync` and synchronous writes wait until
-//! they are ([`flush`](Recorder::flush)). A mark is left while a mount runs. If the process dies before all entries are
-//! durable, somebody finds the mark and records a gap for the whole tree, so that a scan finds the missing changes: with
-//! the changelog of one host the next mount, since the mark is a file in the repository; in a deployment of several
-//! hosts any process, since each mount has a mark on the server ([`gabion_vault::mark`]).
+//! they are ([`flush`](Recorder::flush)). A mark is left while a mount runs. If the process dies before all entries
+//! are durable, somebody finds the mark and records a gap for the whole tree, so that a scan finds the missing changes:
+//! with the changelog of one host the next mount, since the mark is a file in the repository; in a deployment of
+//! several hosts any process, since each mount has a mark on the server ([`gabion_vault::mark`]).
 
 use gabion_platform::lock::Lockable;
 use gabion_platform::sync;
@@ -173,8 +173,8 @@ impl Recorder {
         sync::lock(&self.file).take().map_or(Ok(()), |file| file.remove())
     }
 
-    /// Waits until a change may be made: while the mark on the server may be gone, nobody would notice that this process
-    /// died with changes that are not recorded.
+    /// Waits until a change may be made: while the mark on the server may be gone, nobody would notice that this
+    /// process died with changes that are not recorded.
     pub(crate) fn wait_for_mark(&self) {
         if self.outage == Outage::Wait
             && let Some(mark) = &*sync::read(&self.mark)

@@ -22,6 +22,8 @@ pub(crate) type Backing<'a> = &'a dyn Fn(BorrowedFd<'_>) -> io::Result<BackingId
 pub(crate) struct Opened {
     pub(crate) handle: FileHandle,
     pub(crate) how: FopenFlags,
+    /// Attributes that the kernel may have cached are outdated.
+    pub(crate) has_other_times: bool,
     /// Backing file, if the kernel reads it directly.
     pub(crate) passthrough: Option<Arc<BackingId>>,
 }

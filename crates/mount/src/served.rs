@@ -82,13 +82,13 @@ impl Served {
     /// Removes setuid and setgid before the content changes, and invalidates the kernel's cached attributes: until they
     /// expire, the file could be executed with the old rights.
     fn drop_rights(&self, number: INodeNo, handle: FileHandle) -> Answer<()> {
-        if call!(self.drop_rights(handle.0))?
-            && let Some(kernel) = self.kernel.get()
-        {
-            const ATTRIBUTES_ONLY: i64 = -1;
-            kernel.inval_inode(number, ATTRIBUTES_ONLY, 0)?;
-        }
-        Ok(())
+        if call!(self.drop_rights(handle.0))? { self.forget_attributes(number) } else { Ok(()) }
+    }
+
+    /// Invalidates the kernel's cached attributes.
+    fn forget_attributes(&self, number: INodeNo) -> Answer<()> {
+        const ATTRIBUTES_ONLY: i64 = -1;
+        self.kernel.get().map_or(Ok(()), |kernel| kernel.inval_inode(number, ATTRIBUTES_ONLY, 0))
     }
 
     /// The same for requests without the kernel's flag for it.
@@ -258,7 +258,11 @@ impl Filesystem for Served {
             FileSystem::Directory(files) => files.open(number.0, flags.0, &|file| reply.open_backing(file)),
             FileSystem::Pool(files) => files.shared.open(number.0, flags.0),
         };
-        answer!(reply, opened, Opened { handle, how, passthrough } => match passthrough {
+        if opened.as_ref().is_ok_and(|opened| opened.has_other_times) {
+            // Without it the kernel shows the old times for a second.
+            let _ = self.forget_attributes(number);
+        }
+        answer!(reply, opened, Opened { handle, how, passthrough, .. } => match passthrough {
             Some(backing) => reply.opened_passthrough(handle, how, &backing),
             None => reply.opened(handle, how),
         });

@@ -18,8 +18,8 @@ use std::{fmt, io};
 const RENEWAL: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Time since the begin of the last renewal for which the mark is certainly there. The rest of the lease is for a change
-/// that began just before.
+/// Time since the begin of the last renewal for which the mark is certainly there. The rest of the lease is for a
+/// change that began just before.
 const VALID: Duration = MARK_LEASE.checked_sub(Duration::from_secs(5)).expect("a lease of more than 5 s");
 
 /// What a thread tells of a mark.

@@ -52,7 +52,7 @@ pub(super) const ENVIRONMENT_ROOMS: &[&str] = &[
     KERNEL_TABLE,
     "crates/platform/src/tree/ownership.rs",
     "crates/changelog/src/redis/address.rs",
-    "crates/vault/src/worker/identity.rs",
+    "crates/vault/src/identity.rs",
     "crates/vault/src/vault/copies.rs",
     "bench/src/program.rs",
     "xtask/src/",

@@ -2,6 +2,7 @@
 //! network namespace with a host name of its own.
 
 mod clocks;
+mod consistency;
 mod cuts;
 mod follow;
 mod mounts;

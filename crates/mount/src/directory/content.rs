@@ -4,13 +4,15 @@ use super::Directory;
 use super::passthrough::OpenMode;
 use super::resolve::{Resolved, proc_path, stat_of};
 use crate::attributes::{SetAttr, attributes, timespec, without_rights};
+use crate::nodes::Known;
 use crate::recorder::{NO_CONTENT, Rest};
 use crate::replies::{Answer, Backing, Opened};
 use fuser::{BackingId, FileAttr, FileHandle, FopenFlags};
 use gabion_platform::direct::Direct;
 use gabion_vault::changelog::WHOLE;
 use gabion_vault::degraded::DegradedReader;
-use gabion_vault::tree::{Generation, Stat};
+use gabion_vault::tree::Stat;
+use gabion_vault::version::is_in_doubt;
 use gabion_vault::world::Stopwatch;
 use rustix::fs::{
     Advice, AtFlags, FallocateFlags, Gid, Mode, OFlags, SeekFrom, Statx, Timestamps, Uid, XattrFlags,
@@ -47,11 +49,6 @@ pub(super) struct OpenFile {
 /// Writeback is started after every 8 MiB written to a file, so that a later `fsync` has little left to write.
 const WRITEBACK: u64 = 8 << 20;
 
-/// Version of the content: a change of other attributes does not matter.
-fn version_of(stat: &Statx) -> Generation {
-    Generation { ctime: 0, ..Stat::from(*stat).generation() }
-}
-
 /// Open flags for the source file. The kernel sends `O_TRUNC` as a separate request and resolves `O_APPEND` to offsets;
 /// `O_DIRECT` is dropped because requests need not be aligned.
 fn flags_beneath(flags: i32) -> OFlags {
@@ -83,17 +80,27 @@ fn drop_rights_of(file: &File) -> Answer<bool> {
 
 impl Directory {
     pub(crate) fn open(&self, number: u64, flags: i32, backing: Backing<'_>) -> Answer<Opened> {
-        let resolved = self.resolve(number)?;
+        let resolved = self.resolve_to_open(number)?;
         let flags = flags_beneath(flags);
         let file = File::from(rustix::fs::open(resolved.proc_path(), flags, Mode::empty())?);
         let stat = stat_of(&file)?;
+        let version = Stat::from(stat).generation();
+        let known = self.nodes.knows(number, &version);
+        if known == Known::Nothing {
+            // Somebody else changed the size within the last second. The kernel looks the file up again, and opens it
+            // with the size that it is told then; with the old one it would append in the wrong place.
+            self.nodes.shows(number, &version);
+            return Err(Errno::STALE.into());
+        }
         let (open, mode, passthrough) = self.opened(number, file, flags, &stat, backing);
-        let is_unchanged = self.nodes.caches(number, version_of(&stat));
+        // Pages stay cached if no write can have given the file the same times since.
+        let is_settled = !is_in_doubt(version.mtime.max(version.ctime), self.recorder.now());
+        let is_unchanged = self.nodes.caches(number, is_settled.then_some(version));
         // The kernel rejects `KEEP_CACHE` for passthrough files.
         let has_pages = mode == OpenMode::Cached && is_unchanged;
         let keep = if has_pages { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
         let how = keep | FopenFlags::FOPEN_NOFLUSH | direct_io_flags(mode);
-        Ok(Opened { handle: FileHandle(open), how, passthrough })
+        Ok(Opened { handle: FileHandle(open), how, has_other_times: known != Known::All, passthrough })
     }
 
     /// Registers an open file. Returns its handle, its mode, and the backing file of a passthrough.
@@ -145,9 +152,6 @@ impl Directory {
         }
         if open.writable {
             self.pending.flush_file(open.number);
-            if let Ok(stat) = stat_of(&open.file) {
-                self.nodes.caches(number, version_of(&stat));
-            }
         }
         // Closed before `opened(false)`: a writer that waits for space then finds it free.
         drop(open);
@@ -202,6 +206,7 @@ impl Directory {
             all?;
         }
         let end = offset + written as u64;
+        self.nodes.wrote(open.number, end);
         if open.idle.fetch_add(written as u64, Ordering::Relaxed) + written as u64 >= WRITEBACK {
             open.idle.store(0, Ordering::Relaxed);
             // Starts writeback without waiting. The mount's own pages stay cached.
@@ -320,6 +325,7 @@ impl Directory {
             }
         }
         let stat = stat_of(&resolved)?;
+        self.nodes.shows(number, &Stat::from(stat).generation());
         if set.size.is_some() {
             self.record_change_of(number, WHOLE, &stat);
         } else if set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.mtime.is_some() {

@@ -7,7 +7,7 @@ use crate::nodes::ROOT;
 use crate::replies::Answer;
 use fuser::FileAttr;
 use gabion_platform::sync;
-use gabion_vault::tree::open_beneath;
+use gabion_vault::tree::{Stat, open_beneath};
 use rustix::fs::{AtFlags, Mode, OFlags, StatVfs, Statx, StatxFlags, openat, statx};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -148,18 +148,41 @@ impl Directory {
         if number == ROOT {
             return Ok(Resolved::Kept(self.directory(ROOT)?));
         }
-        // Each name may have been given to another file in the source.
+        match self.find_by_name(number)? {
+            Some(found) => Ok(found),
+            // It was removed after the lookup.
+            None => self.held(number),
+        }
+    }
+
+    /// As [`resolve`](Directory::resolve), for an open request. A file whose names belong to other files by now is
+    /// refused: the kernel looks the name up again and opens what is there. The file itself may be open here, and would
+    /// be opened instead of the new one.
+    pub(super) fn resolve_to_open(&self, number: u64) -> Answer<Resolved> {
+        match self.find_by_name(number)? {
+            Some(found) => Ok(found),
+            None if self.nodes.name(number).is_some() => stale(),
+            None => self.held(number),
+        }
+    }
+
+    /// Each name may have been given to another file in the source.
+    fn find_by_name(&self, number: u64) -> Answer<Option<Resolved>> {
         for (parent, name) in self.nodes.names(number) {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             match openat(&*self.directory(parent)?, &*name, flags, Mode::empty()) {
                 Ok(file) if self.source.number(&stat_of(&file)?) == number => {
-                    return Ok(Resolved::Named(file));
+                    return Ok(Some(Resolved::Named(file)));
                 }
                 Ok(_) | Err(Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        // It was removed after the lookup.
+        Ok(None)
+    }
+
+    /// A file without a name that is open or pinned.
+    fn held(&self, number: u64) -> Answer<Resolved> {
         match self.files.find(|open| open.number == number) {
             Some(open) => Ok(Resolved::Open(open)),
             None => self.nodes.pinned(number).map_or_else(stale, |held| Ok(Resolved::Kept(held))),
@@ -167,7 +190,9 @@ impl Directory {
     }
 
     pub(crate) fn attributes(&self, number: u64, handle: Option<u64>) -> Answer<FileAttr> {
-        Ok(attributes(number, &self.stat(number, handle)?))
+        let stat = self.stat(number, handle)?;
+        self.nodes.shows(number, &Stat::from(stat).generation());
+        Ok(attributes(number, &stat))
     }
 
     /// `statx` of a file.

@@ -47,10 +47,15 @@ impl Shared {
         let version = inode.file.stat().generation();
         let path = self.nodes.path(number).unwrap_or_default();
         let handle = self.opened_as(inode, &path, flags);
-        let is_unchanged = self.nodes.caches(number, version);
+        let is_unchanged = self.nodes.caches(number, Some(version));
         let keep = if is_unchanged { FopenFlags::FOPEN_KEEP_CACHE } else { FopenFlags::empty() };
         // The content is in several files; the kernel can only read from one.
-        Ok(Opened { handle, how: keep | FopenFlags::FOPEN_NOFLUSH, passthrough: None })
+        Ok(Opened {
+            handle,
+            how: keep | FopenFlags::FOPEN_NOFLUSH,
+            passthrough: None,
+            has_other_times: false,
+        })
     }
 
     /// Registers an open file whose inode is already in the table.
@@ -81,7 +86,7 @@ impl Shared {
         }
         self.let_go(&open.inode);
         if open.writable {
-            self.nodes.caches(number, open.inode.file.stat().generation());
+            self.nodes.caches(number, Some(open.inode.file.stat().generation()));
         }
         self.nodes.opened(number, false);
     }
