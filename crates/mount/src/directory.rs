@@ -98,8 +98,9 @@ impl Directory {
         let source = Source::open(path, hidden.as_bytes())?;
         let nodes = Arc::new(Nodes::default());
         let history: Arc<History> = Arc::default();
-        let spans: Arc<dyn Spans> = history.clone();
-        let pending = Arc::new(PendingWrites::new(Arc::clone(&nodes), Arc::clone(&recorder), Some(spans)));
+        // Mounts on other hosts may write between two versions, unseen here.
+        let spans = (!recorder.is_shared()).then(|| Arc::clone(&history) as Arc<dyn Spans>);
+        let pending = Arc::new(PendingWrites::new(Arc::clone(&nodes), Arc::clone(&recorder), spans));
         let flusher = Flusher::start(Arc::clone(&pending), |_| {})?;
         Ok(Directory {
             source,

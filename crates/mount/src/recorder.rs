@@ -173,6 +173,11 @@ impl Recorder {
         sync::lock(&self.file).take().map_or(Ok(()), |file| file.remove())
     }
 
+    /// True if other hosts record changes of the same files.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.changelog.monitors().is_some()
+    }
+
     /// Waits until a change may be made: while the mark on the server may be gone, nobody would notice that this
     /// process died with changes that are not recorded.
     pub(crate) fn wait_for_mark(&self) {

@@ -132,11 +132,14 @@ impl MountPlan {
                 };
                 let files = Directory::new(&name, hidden, Arc::clone(&recorder), verified, self.passthrough);
                 let files = files.map_err(at(&name))?;
-                // Workers then ask the mount which bytes were written, and recognise corruption.
-                let root = Tree::open(&name).map_err(at(&name))?;
-                let storage = Plain::new(root, vault.repository.clone());
-                files.set_writer_of(&storage);
-                vault.storage = Box::new(storage);
+                // Workers then ask the mount which bytes were written, and recognise corruption. What mounts on other
+                // hosts wrote would be taken for corruption.
+                if !vault.settings.is_shared() {
+                    let root = Tree::open(&name).map_err(at(&name))?;
+                    let storage = Plain::new(root, vault.repository.clone());
+                    files.set_writer_of(&storage);
+                    vault.storage = Box::new(storage);
+                }
                 mount(files, &mountpoint, &options)?
             }
         };

@@ -4,9 +4,11 @@ use crate::network::Network;
 use gabion_testkit::until;
 use gabion_vault::changelog::monitors::MonitorState;
 use gabion_vault::vault::Vault;
+use rustix::fs::OFlags;
 use serde_json::Value;
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 /// What every host says of the monitors.
@@ -145,5 +147,52 @@ fn a_watch_scans_for_a_dead_host() {
     watch.end();
     network.heal(1);
     network.expect(0, 0, &["protect", "tree"]);
+    network.assert_clean();
+}
+
+/// A host writes a block while a write of another host to the same file is under way, and the worker of that mount
+/// encodes the file. What it did not write itself is no corruption: it was reconstructed from the redundancy, and so
+/// undone.
+#[test]
+fn hosts_that_write_one_file_at_once_lose_nothing() {
+    const BLOCK: usize = 64 << 10;
+    const BLOCKS: usize = 32;
+    let Some(network) = Network::new("hosts_that_write_one_file_at_once_lose_nothing", 2) else { return };
+    let policy = "[default]\ncode = \"2+1\"\nquiet = \"0s\"\n";
+    std::fs::write(network.tree().join(".gabion/policy.toml"), policy).unwrap();
+    let mut expected = vec![0; BLOCKS * BLOCK];
+    std::fs::write(network.tree().join("file"), &expected).unwrap();
+    network.expect(0, 0, &["protect", "tree"]);
+    let (mut first, one) = network.mount(1, &["--workers", "1"]);
+    let (mut second, two) = network.mount(2, &["--workers", "0"]);
+    let source = File::open(network.tree().join("file")).unwrap();
+    let slow =
+        File::options().write(true).custom_flags(OFlags::DSYNC.bits() as i32).open(one.join("file")).unwrap();
+    let quick = File::options().write(true).open(two.join("file")).unwrap();
+    for round in 1..=20_u8 {
+        let (large, small) = (vec![round; BLOCKS / 2 * BLOCK], [100 + round; 4096]);
+        let at = (BLOCKS / 2 + usize::from(round) % 16) * BLOCK;
+        std::thread::scope(|scope| {
+            scope.spawn(|| slow.write_all_at(&large, 0).unwrap());
+            // It has begun, and takes until the bytes are on the disk.
+            let mut begin = [0];
+            while begin != [round] {
+                assert_eq!(source.read_at(&mut begin, 0).unwrap(), 1);
+            }
+            quick.write_all_at(&small, at as u64).unwrap();
+        });
+        expected[..large.len()].copy_from_slice(&large);
+        expected[at..at + small.len()].copy_from_slice(&small);
+        network.wait_until_done();
+        assert!(
+            std::fs::read(network.tree().join("file")).unwrap() == expected,
+            "round {round}: a write is undone"
+        );
+    }
+    drop((slow, quick));
+    first.end();
+    second.end();
+    network.expect(0, 0, &["protect", "tree"]);
+    assert!(std::fs::read(network.tree().join("file")).unwrap() == expected);
     network.assert_clean();
 }
