@@ -68,6 +68,8 @@ end
 -- name, kind, since, lease, at, due, latest, priority
 local function renew_monitor(keys, args)
   local is_there = redis.call('HEXISTS', keys[15], 'm' .. args[1]) == 1
+  -- Losses that are worked off have nothing to do with this gap, whose time may be from before a long interruption.
+  if not is_there then forget_losses(keys) end
   if not is_there then record_gap(keys, { args[5], args[6], args[7], tonumber(args[8]) }) end
   set_mark(keys, args)
   return is_there and 'kept' or 'again'

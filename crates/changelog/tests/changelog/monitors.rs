@@ -138,6 +138,20 @@ fn a_monitor_that_comes_back_sets_its_mark_again_and_records_a_gap() {
     });
 }
 
+/// Regression: a call that was begun before the loss and repeated until the server was reached again records a gap of
+/// that time. The loss was listed again although it had been worked off.
+#[test]
+fn a_loss_that_is_worked_off_is_not_listed_again() {
+    with_log(|log, monitors, _| {
+        let mount = monitor("a", MonitorKind::Mount);
+        monitors.begin_monitor(&mount, OVER).unwrap();
+        give_up(monitors, 5);
+        complete_gap(log);
+        monitors.renew_monitor(&mount, MARK_LEASE, gap(1)).unwrap();
+        assert_eq!(states(monitors), of(&[("a", "running")]));
+    });
+}
+
 #[test]
 fn a_dead_monitor_is_given_up_before_its_lease_ends() {
     with_log(|log, monitors, _| {
