@@ -46,8 +46,8 @@
 //! [`When::latest`] of the first. A rename leaves due times alone, a deletion has its own. A file keeps the highest
 //! priority it was given.
 //!
-//! All times come from callers. A server stores them by its own clock, so hosts whose clocks differ understand each other.
-//! Clocks may jump:
+//! All times come from callers. A server stores them by its own clock, so hosts whose clocks differ understand each
+//! other. Clocks may jump:
 //! - forward: entries are due and leases end early; fencing numbers refuse workers that lost their claims.
 //! - back: a lease or a due time from the future (for due times, by more than [`CLOCK_TOLERANCE`]) is treated as if
 //!   it began at the time of the next claim. So nothing waits longer than intended, counted from then.
@@ -132,8 +132,8 @@ pub const MAX_CLAIM: usize = 1024;
 /// Most entries that one call of [`Changelog::entries`] gives.
 pub const MAX_PAGE: usize = 4096;
 
-/// Largest difference between clocks of hosts that is left alone, in nanoseconds. An entry from further in the future was
-/// recorded before the clock was set back.
+/// Largest difference between clocks of hosts that is left alone, in nanoseconds. An entry from further in the future
+/// was recorded before the clock was set back.
 pub const CLOCK_TOLERANCE: Nanos = SECOND;
 
 /// A changelog; the contract is in the description of the [crate](self).

@@ -17,10 +17,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Lifetime of a claim, or of a portion, after its last renewal, which is also the delay before the work of a dead host
-/// may be taken over. With the time for which another worker is busy (two seconds), and differences of clocks that are
-/// left alone ([`CLOCK_TOLERANCE`](crate::changelog)), claims are taken over within ten seconds. A worker that cannot reach the
-/// changelog for longer loses what it holds: its results are refused, and the work is done twice.
+/// Lifetime of a claim, or of a portion, after its last renewal, which is also the delay before the work of a dead
+/// host may be taken over. With the time for which another worker is busy (two seconds), and differences of clocks
+/// that are left alone ([`CLOCK_TOLERANCE`](crate::changelog)), claims are taken over within ten seconds. A worker
+/// that cannot reach the changelog for longer loses what it holds: its results are refused, and the work is done
+/// twice.
 pub(crate) const LEASE: Duration = Duration::from_secs(6);
 
 /// Interval at which the owner of a task looks for results of the others.

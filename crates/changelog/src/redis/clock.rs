@@ -1,8 +1,8 @@
 //! The clock of the server, as it looks from this host.
 //!
-//! Callers tell times by the clock of their host, and clocks of hosts differ by any amount. So all times that the server
-//! stores, and compares with each other, are by its own clock: they are moved on the way there, and back in answers.
-//! Differences up to [`IGNORED`] are left alone.
+//! Callers tell times by the clock of their host, and clocks of hosts differ by any amount. So all times that the
+//! server stores, and compares with each other, are by its own clock: they are moved on the way there, and back in
+//! answers. Differences up to [`IGNORED`] are left alone.
 
 use gabion_platform::world::{Clock, Nanos, SECOND, Stopwatch};
 use redis::{Connection, RedisError};

@@ -281,8 +281,8 @@ fn a_server_that_lost_its_files_is_known_by_what_it_says_of_its_memory() {
     assert!(now.sequence > then.sequence && then.is_lost(&now), "it counts anew");
 }
 
-/// Regression: a server that came back with less than it had gave numbers of claims again. What a worker had begun before
-/// completed the claim of another one, whose newer change was forgotten.
+/// Regression: a server that came back with less than it had gave numbers of claims again. What a worker had begun
+/// before completed the claim of another one, whose newer change was forgotten.
 #[test]
 fn a_claim_from_before_a_loss_is_refused() {
     let mut server = TestServer::start();

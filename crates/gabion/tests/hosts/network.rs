@@ -253,7 +253,7 @@ impl Network {
     }
 
     /// Where a host keeps its copy of the catalogue.
-    fn cache(&self, host: usize) -> PathBuf {
+    pub(crate) fn cache(&self, host: usize) -> PathBuf {
         self.dir.path().join(format!("cache{host}"))
     }
 
@@ -268,7 +268,7 @@ impl Network {
     }
 
     /// A program on a host.
-    fn on(&self, host: usize, program: &str) -> Command {
+    pub(crate) fn on(&self, host: usize, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace(&host.to_string()), "unshare", "--uts", "sh", "-c"]);
         command.args([
@@ -359,12 +359,24 @@ impl Network {
         self.record(files);
     }
 
+    /// Writes a file and records it as due now.
+    pub(crate) fn write_one(&self, name: &str, size: usize, seed: u64) {
+        self.write_named(name, size, seed);
+        self.with_vault(|vault| {
+            let when = When::now(vault.clock.now(), 0);
+            vault.changelog.record(&[Change::modify_whole(name, when)]).unwrap();
+        });
+    }
+
+    fn write_named(&self, name: &str, size: usize, seed: u64) {
+        std::fs::write(self.tree().join(name), bytes_of(size, seed)).unwrap();
+        self.reference.lock().unwrap().insert(name.to_owned(), (size, seed));
+    }
+
     /// Writes files of which nobody is told.
     pub(crate) fn write_files(&self, files: usize, size: usize, seed: u64) {
         for number in 0..files {
-            let (name, seed) = (format!("{number:04}"), seed << 32 | number as u64);
-            std::fs::write(self.tree().join(&name), bytes_of(size, seed)).unwrap();
-            self.reference.lock().unwrap().insert(name, (size, seed));
+            self.write_named(&format!("{number:04}"), size, seed << 32 | number as u64);
         }
     }
 

@@ -56,7 +56,12 @@ impl Network {
 
     /// Expects that no host calls a file protected that is not.
     pub(crate) fn truth(&self) {
-        for host in 0..self.hosts() {
+        self.truth_of(0..self.hosts());
+    }
+
+    /// Expects that none of these hosts calls a file protected that is not.
+    pub(crate) fn truth_of(&self, hosts: impl IntoIterator<Item = usize>) {
+        for host in hosts {
             let before = self.unprotected();
             let Some((code, status)) = self.asked(host) else { continue };
             let after = self.unprotected();
