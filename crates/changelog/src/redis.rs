@@ -395,9 +395,9 @@ impl Changelog for Redis {
         Ok(self.link().call("sums", &[])?.sums()?.1)
     }
 
-    /// The identity of the changelog tells a server that lost everything, its last number one that counts anew. One that
-    /// came back with less than it had, and counted on before anybody asked, is known by the last request of the client
-    /// here that records: it has to be there. Such a loss is a new identity as well.
+    /// The identity of the changelog tells a server that lost everything, its last number one that counts anew. One
+    /// that came back with less than it had, and counted on before anybody asked, is known by the last request of the
+    /// client here that records: it has to be there. Such a loss is a new identity as well.
     fn memory(&self) -> Result<Option<Memory>> {
         let id = unique_id()
             .map_err(|reason| Error::System { doing: "name a changelog", reason: Arc::new(reason) })?;

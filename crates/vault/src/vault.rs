@@ -309,8 +309,8 @@ impl Vault {
             (Some(refusal), _) => return Err(refusal),
             (None, _) => None,
         };
-        // One process at a time, since the first one creates the databases. Those of hosts that share the vault are their
-        // own: a host that hangs keeps no other one from opening it.
+        // One process at a time, since the first one creates the databases. Those of hosts that share the vault are
+        // their own: a host that hangs keeps no other one from opening it.
         let _turn = match settings.is_shared() {
             true => take_turn(copies::directory(&settings, location)?.path())?,
             false => take_turn(path)?,
