@@ -3,19 +3,15 @@
 
 use crate::truth::{Reference, bytes_of};
 use crate::worker::Follower;
-use gabion_testkit::until;
+use gabion_testkit::{Hosts, until};
 use gabion_vault::changelog::{Change, When, remember_password};
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::Clock;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The first password of the server.
 const PASSWORD: &str = "correct-horse";
@@ -60,13 +56,9 @@ time_t time(time_t *at) {
 }
 "#;
 
-/// Networks of this process so far.
-static NETWORKS: AtomicU32 = AtomicU32::new(0);
-
 /// Some hosts and a server. Host 0 has the server, the others are for workers.
 pub(crate) struct Network {
-    prefix: String,
-    hosts: usize,
+    hosts: Hosts,
     /// Seconds by which the clock of each host is ahead.
     ahead: Vec<i64>,
     server: Option<Child>,
@@ -97,17 +89,16 @@ impl Network {
 
     /// As [`new`](Network::new), with hosts whose clocks are ahead by these numbers of seconds.
     pub(crate) fn with_clocks(test: &str, ahead: &[i64]) -> Option<Network> {
-        let probe = Command::new("unshare").args(["--net", "--uts", "true"]).output();
-        if !probe.as_ref().is_ok_and(|output| output.status.success()) {
-            gabion_testkit::skip(test, format!("no network namespaces: {probe:?}"));
-            return None;
-        }
-        let number = NETWORKS.fetch_add(1, Ordering::Relaxed);
-        let prefix = format!("gabion-{}-{number}-", std::process::id());
+        let hosts = match Hosts::new(ahead.len()) {
+            Ok(hosts) => hosts,
+            Err(error) => {
+                gabion_testkit::skip(test, format!("no network namespaces: {error}"));
+                return None;
+            }
+        };
         let dir = tempfile::tempdir().unwrap();
         let mut network = Network {
-            prefix,
-            hosts: ahead.len(),
+            hosts,
             ahead: ahead.to_vec(),
             server: None,
             password: PASSWORD.to_owned(),
@@ -117,20 +108,6 @@ impl Network {
             lossy: Mutex::default(),
             reference: Mutex::default(),
         };
-        let switch = network.namespace("switch");
-        tool("ip", &["netns", "add", &switch]);
-        tool("ip", &["-n", &switch, "link", "add", "br0", "type", "bridge"]);
-        tool("ip", &["-n", &switch, "link", "set", "br0", "up"]);
-        for host in 0..network.hosts {
-            let (space, port) = (network.namespace(&host.to_string()), format!("p{host}"));
-            tool("ip", &["netns", "add", &space]);
-            tool("ip", &["-n", &space, "link", "set", "lo", "up"]);
-            let pair = ["type", "veth", "peer", "name", "eth0", "netns", &space];
-            tool("ip", &[&["-n", &switch, "link", "add", &port][..], &pair].concat());
-            tool("ip", &["-n", &switch, "link", "set", &port, "master", "br0", "up"]);
-            tool("ip", &["-n", &space, "addr", "add", &format!("10.99.0.{}/24", host + 1), "dev", "eth0"]);
-            tool("ip", &["-n", &space, "link", "set", "eth0", "up"]);
-        }
         std::fs::create_dir(network.tree()).unwrap();
         network.tell_password();
         if ahead.iter().any(|&seconds| seconds != 0) {
@@ -142,10 +119,6 @@ impl Network {
         network.start_server();
         network.expect(1, 0, &["protect", "tree", "--code", "2+1", "--changelog", "redis://10.99.0.1:6379/"]);
         Some(network)
-    }
-
-    fn namespace(&self, name: &str) -> String {
-        format!("{}{name}", self.prefix)
     }
 
     pub(crate) fn tree(&self) -> PathBuf {
@@ -259,7 +232,7 @@ impl Network {
 
     /// Name of a host, as `uname` gives it there.
     pub(crate) fn name(host: usize) -> String {
-        format!("host{host}")
+        Hosts::name(host)
     }
 
     /// A library that makes the clock of a process ahead.
@@ -269,13 +242,7 @@ impl Network {
 
     /// A program on a host.
     pub(crate) fn on(&self, host: usize, program: &str) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.namespace(&host.to_string()), "unshare", "--uts", "sh", "-c"]);
-        command.args([
-            r#"echo "$0" > /proc/sys/kernel/hostname && exec "$@""#,
-            &Network::name(host),
-            program,
-        ]);
+        let mut command = self.hosts.command(host, program);
         command.current_dir(self.dir.path()).stdin(Stdio::null());
         command.env_remove("GABION_REDIS_PASSWORD").env("GABION_REDIS_PASSWORD_FILE", self.password_file());
         command.env_remove("GABION_REPOSITORY").env("GABION_CACHE", self.cache(host));
@@ -338,19 +305,14 @@ impl Network {
 
     /// Runs `work` with the vault, opened from the server's host.
     pub(crate) fn with_vault<T: Send>(&self, work: impl FnOnce(&Vault) -> T + Send) -> T {
-        let space = File::open(format!("/run/netns/{}", self.namespace("0"))).unwrap();
-        std::thread::scope(|scope| {
-            let run = || {
-                // Threads that the vault starts are in the namespace of this one.
-                move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-                remember_password(&format!("redis://:{}@10.99.0.1:6379/", self.password));
-                let mut location = Location::find(&self.tree(), None).unwrap();
-                location.cache = Some(self.cache(0));
-                let vault = Vault::open(&location, Clock::System).unwrap();
-                work(&vault)
-            };
-            scope.spawn(run).join().unwrap()
-        })
+        let within = || {
+            remember_password(&format!("redis://:{}@10.99.0.1:6379/", self.password));
+            let mut location = Location::find(&self.tree(), None).unwrap();
+            location.cache = Some(self.cache(0));
+            let vault = Vault::open(&location, Clock::System).unwrap();
+            work(&vault)
+        };
+        self.hosts.within(0, within).unwrap()
     }
 
     /// Writes files and records them as due now.
@@ -404,7 +366,7 @@ impl Network {
     }
 
     pub(crate) fn hosts(&self) -> usize {
-        self.hosts
+        self.ahead.len()
     }
 
     /// Whether a host may not reach the server although it is there.
@@ -440,7 +402,7 @@ impl Network {
 
     /// Runs `nft` on a host.
     fn nft(&self, host: usize, rule: &str) {
-        tool("ip", &["netns", "exec", &self.namespace(&host.to_string()), "nft", rule]);
+        tool("ip", &["netns", "exec", &self.hosts.namespace(&host.to_string()), "nft", rule]);
     }
 
     /// Packets that a host drops: those of both directions that a rule matches.
@@ -461,7 +423,7 @@ impl Network {
 
     /// Drops all packets between workers' hosts: each reaches the server.
     pub(crate) fn cut_from_each_other(&self) {
-        for host in 1..self.hosts {
+        for host in 1..self.hosts() {
             self.drop_packets(host, "ip saddr != 10.99.0.1 ip daddr != 10.99.0.1");
         }
     }
@@ -474,7 +436,7 @@ impl Network {
 
     /// Limits what a host sends.
     pub(crate) fn slow_down(&self, host: usize, rate: &str) {
-        let space = self.namespace(&host.to_string());
+        let space = self.hosts.namespace(&host.to_string());
         let limit = ["root", "tbf", "rate", rate, "burst", "16kb", "latency", "400ms"];
         tool("tc", &[&["-n", &space, "qdisc", "add", "dev", "eth0"][..], &limit].concat());
     }
@@ -499,10 +461,6 @@ impl Drop for Network {
         if let Some(mut server) = self.server.take() {
             let _ = server.kill();
             let _ = server.wait();
-        }
-        let hosts = (0..self.hosts).map(|host| host.to_string());
-        for name in hosts.chain(["switch".to_owned()]) {
-            let _ = Command::new("ip").args(["netns", "del", &self.namespace(&name)]).output();
         }
     }
 }

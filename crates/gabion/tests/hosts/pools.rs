@@ -113,8 +113,8 @@ fn hosts_share_a_rebuild() {
     assert_whole(&network, &lost);
 }
 
-/// Portions of killed and of suspended workers are done by others, whatever these do afterwards. A file whose redundancy
-/// a suspended one has locked is left for the next run, and keeps nobody waiting for ever.
+/// Portions of killed and of suspended workers are done by others, whatever these do afterwards. A file whose
+/// redundancy a suspended one has locked is left for the next run, and keeps nobody waiting for ever.
 #[test]
 fn a_rebuild_survives_its_workers() {
     let Some((network, mut workers, lost)) = fixture("a_rebuild_survives_its_workers") else { return };

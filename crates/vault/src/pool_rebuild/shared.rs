@@ -163,9 +163,10 @@ impl Rebuilding<'_> {
                 self.note(at, done)?;
             }
         }
-        let busy = std::mem::take(&mut self.busy).into_iter();
-        busy.map(|(at, done)| record_result(self.vault, self.rebuilder, &self.files[at], done, self.report))
-            .collect()
+        let mut busy = std::mem::take(&mut self.busy).into_iter();
+        busy.try_for_each(|(at, done)| {
+            record_result(self.vault, self.rebuilder, &self.files[at], done, self.report)
+        })
     }
 
     /// Ranges of files, in their order; names of one file stay together.
