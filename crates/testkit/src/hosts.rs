@@ -4,6 +4,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,8 +54,8 @@ impl Hosts {
     }
 
     /// Address of a host.
-    pub fn address(host: usize) -> String {
-        format!("10.99.0.{}", host + 1)
+    pub fn address(host: usize) -> Ipv4Addr {
+        Ipv4Addr::new(10, 99, 0, host as u8 + 1)
     }
 
     /// Name of a host, as `uname` gives it there.

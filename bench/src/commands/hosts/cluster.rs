@@ -55,7 +55,7 @@ impl Cluster {
     }
 
     fn address(node: usize) -> SocketAddr {
-        SocketAddr::new(Hosts::address(node).parse().unwrap_or([0, 0, 0, 0].into()), node::PORT)
+        SocketAddr::new(Hosts::address(node).into(), node::PORT)
     }
 
     /// What a disk is to do.

@@ -8,7 +8,7 @@ use gabion_vault::world::{Clock, Stopwatch};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
@@ -76,7 +76,7 @@ impl Deployment {
     }
 
     fn address() -> SocketAddr {
-        SocketAddr::new(Ipv4Addr::new(10, 99, 0, 1).into(), PORT)
+        SocketAddr::new(Hosts::address(0).into(), PORT)
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {

@@ -26,14 +26,8 @@ fn wait_until_begun(network: &Network, files: u64) {
     });
 }
 
-/// A server keeps what it acknowledged when it is killed: everything goes on where it was.
-#[test]
-fn a_server_that_is_killed_comes_back_with_everything() {
-    let test = "a_server_that_is_killed_comes_back_with_everything";
-    let Some(mut network) = Network::new(test, 2) else { return };
-    let mut workers = slow_workers(&network);
-    network.write(40, SMALL, 1);
-    wait_until_begun(&network, 40);
+/// Kills the server, starts it again with its files, and expects that everything gets done.
+fn finish_with_another_server(network: &mut Network, workers: &mut [Follower]) {
     network.kill_server();
     network.truth();
     network.start_server();
@@ -43,6 +37,17 @@ fn a_server_that_is_killed_comes_back_with_everything() {
     network.assert_whole();
 }
 
+/// A server keeps what it acknowledged when it is killed: everything goes on where it was.
+#[test]
+fn a_server_that_is_killed_comes_back_with_everything() {
+    let test = "a_server_that_is_killed_comes_back_with_everything";
+    let Some(mut network) = Network::new(test, 2) else { return };
+    let mut workers = slow_workers(&network);
+    network.write(40, SMALL, 1);
+    wait_until_begun(&network, 40);
+    finish_with_another_server(&mut network, &mut workers);
+}
+
 /// The same while two hosts encode one file.
 #[test]
 fn a_shared_file_survives_a_killed_server() {
@@ -50,13 +55,7 @@ fn a_shared_file_survives_a_killed_server() {
     let mut workers = workers(&network);
     network.write(1, SIZE, 1);
     network.with_vault(|vault| until("both hosts are at the file", || shared_task(vault).is_some()));
-    network.kill_server();
-    network.truth();
-    network.start_server();
-    network.truth();
-    network.wait_until_done();
-    workers.iter_mut().for_each(|worker| worker.stop());
-    network.assert_whole();
+    finish_with_another_server(&mut network, &mut workers);
 }
 
 /// Nothing is left of what was pending, of claims, of the catalogue. A watch finds out, and scans.
