@@ -29,16 +29,6 @@ impl Lockable {
         Ok(file)
     }
 
-    /// Waits for a shared lock.
-    ///
-    /// # Errors
-    /// The error of the operating system.
-    pub fn shared(file: File) -> io::Result<Lockable> {
-        let file = Lockable(file);
-        file.lock_shared()?;
-        Ok(file)
-    }
-
     /// Waits for an exclusive lock, but not for ever: its owner may be suspended, or hang.
     ///
     /// # Errors
@@ -138,7 +128,8 @@ mod tests {
     fn readers_share_a_lock_and_keep_writers_out() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
-        let (one, other) = (Lockable::shared(open(&path)).unwrap(), Lockable::shared(open(&path)).unwrap());
+        let reader = || Lockable::shared_within(open(&path), Duration::ZERO).unwrap();
+        let (one, other) = (reader(), reader());
         let writer = Lockable::from(open(&path));
         assert!(matches!(writer.try_lock(), Err(TryLockError::WouldBlock)), "two read");
         drop(one);
@@ -152,7 +143,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         let patience = Duration::from_millis(50);
-        let reader = Lockable::shared(open(&path)).unwrap();
+        let reader = Lockable::shared_within(open(&path), patience).unwrap();
         let refused = Lockable::exclusive_within(open(&path), patience).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::TimedOut);
         drop(Lockable::shared_within(open(&path), patience).unwrap());
