@@ -5,9 +5,9 @@
 //! Safe interfaces to operating-system features that need unsafe code or bindings.
 //!
 //! Nothing here depends on the other crates of the workspace. [`fanotify`] and [`inotify`] report changes of a
-//! directory tree as [`event`]s; [`lock`] wraps file locks; [`thread`] sets attributes of a single thread; [`sync`]
-//! locks without poisoning; [`window`] maps parts of files, [`direct`] reads files past the page cache, and
-//! [`memory`] allocates huge pages.
+//! directory tree as [`event`]s; [`lock`] wraps file locks and [`lease`] leases; [`thread`] sets attributes of a single
+//! thread; [`sync`] locks without poisoning; [`window`] maps parts of files, [`direct`] reads files past the page
+//! cache, and [`memory`] allocates huge pages.
 
 pub mod direct;
 pub mod display_path;
@@ -15,6 +15,7 @@ pub mod event;
 pub mod fanotify;
 pub mod fault;
 pub mod inotify;
+pub mod lease;
 pub mod lock;
 pub mod mapping;
 pub mod memory;

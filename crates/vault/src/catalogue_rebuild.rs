@@ -177,7 +177,12 @@ fn walk(tree: &Tree, visit: &mut dyn FnMut(&[u8]) -> Result<(), RebuildError>) -
     Ok(())
 }
 
-/// Catalogue entry of a file according to its headers.
+/// Catalogue entry of a file according to its headers; none if there are none.
+pub(crate) fn entry_by_headers(storage: &dyn Storage, coders: &Coders, path: &[u8]) -> Option<Entry> {
+    entry_of(storage, coders, path, &mut Rebuilt::default())
+}
+
+/// As [`entry_by_headers`], with a list of what cannot be used.
 fn entry_of(storage: &dyn Storage, coders: &Coders, path: &[u8], rebuilt: &mut Rebuilt) -> Option<Entry> {
     let mut parts: Vec<Part> = Vec::new();
     let holders = storage.redundancy_locations(path).unwrap_or_else(|error| {

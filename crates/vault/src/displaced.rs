@@ -53,7 +53,7 @@ impl PresentFile {
 }
 
 /// Path of displaced redundancy for an inode.
-pub(crate) fn aside(tree: &Tree, inode: u64) -> PartPath {
+pub(crate) fn displaced_of(tree: &Tree, inode: u64) -> PartPath {
     PartPath { tree: tree.clone(), path: join(DISPLACED, format!("{inode:016x}").as_bytes()) }
 }
 
@@ -62,7 +62,7 @@ pub(crate) fn aside(tree: &Tree, inode: u64) -> PartPath {
 /// # Errors
 /// The operating system fails.
 pub(crate) fn is_kept(repository: &Repository, file: &PresentFile) -> io::Result<bool> {
-    let kept = aside(&repository.tree, file.now.inode);
+    let kept = displaced_of(&repository.tree, file.now.inode);
     Ok(repository.tree.find(&kept.path)?.is_some())
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn set_aside(
         return Ok(false);
     }
     let Some(part) = known(place, coders)?.filter(|part| wanted(part)) else { return Ok(false) };
-    let kept = aside(&place.tree, part.header.generation.inode);
+    let kept = displaced_of(&place.tree, part.header.generation.inode);
     // Hard links of a file have redundancy each; the newest is kept.
     let is_older = |other: &Part| part.header.protected_at < other.header.protected_at;
     let is_older = known(&kept, coders)?.as_ref().is_some_and(is_older);
@@ -125,7 +125,7 @@ pub(crate) fn set_aside(
 /// # Errors
 /// See [`known`], or the operating system fails.
 pub(crate) fn recall(place: &PartPath, coders: &Coders, file: &PresentFile) -> io::Result<bool> {
-    let kept = aside(&place.tree, file.now.inode);
+    let kept = displaced_of(&place.tree, file.now.inode);
     let fence = Fence::new(&kept);
     if !known(&kept, coders)?.is_some_and(|part| file.is_of(&part)) {
         return Ok(false);
@@ -143,6 +143,41 @@ pub(crate) fn recall(place: &PartPath, coders: &Coders, file: &PresentFile) -> i
         Err(error) if is_superseded(&error) => Ok(false),
         moved => Ok(moved?.is_some()),
     }
+}
+
+/// Moves redundancy of a file from a place where it may be to the place of the file's name, whatever was written to the
+/// file since. Returns true if there was any.
+///
+/// # Errors
+/// See [`known`], or the operating system fails.
+pub(crate) fn bring(from: &PartPath, to: &PartPath, coders: &Coders, file: &Stat) -> io::Result<bool> {
+    let is_its = |part: &Part| {
+        let Header { generation, protected_at, .. } = &part.header;
+        generation.inode == file.inode && file.birth.is_none_or(|birth| birth <= *protected_at)
+    };
+    let fence = Fence::new(from);
+    if !known(from, coders)?.is_some_and(|part| is_its(&part)) {
+        return Ok(false);
+    }
+    if let Some(unknown) = to.reason_to_keep(coders) {
+        return Err(io::Error::other(unknown));
+    }
+    set_aside(to, coders, |part| !is_its(part))?;
+    let moved = fence.pass(from, |_| {
+        to.tree.make_directories(split(&to.path).0, DIRECTORY_MODE)?;
+        absent_is_none(from.tree.rename(&from.path, &to.path))
+    });
+    match moved {
+        Err(error) if is_superseded(&error) => return Ok(false),
+        moved => {
+            if moved?.is_none() {
+                return Ok(false);
+            }
+        }
+    }
+    let root = if from.path.starts_with(DISPLACED) { DISPLACED } else { REDUNDANCY };
+    from.tree.remove_empty(split(&from.path).0, root)?;
+    Ok(true)
 }
 
 /// Number of displaced files and their allocated bytes.
@@ -172,7 +207,8 @@ pub(crate) enum Awaited {
     Likely,
 }
 
-/// Removes displaced redundancy that is no longer needed. Returns the number of files.
+/// Removes displaced redundancy that is no longer needed, but none of an inode for which `is_needed` returns true.
+/// Returns the number of files.
 ///
 /// # Errors
 /// The operating system or the catalogue fails.
@@ -181,11 +217,16 @@ pub(crate) fn purge(
     coders: &Coders,
     catalogue: &Catalogue,
     awaited: Awaited,
+    is_needed: &dyn Fn(u64) -> bool,
     now: Nanos,
 ) -> io::Result<u64> {
     let Some(directory) = absent_is_none(repository.tree.directory(DISPLACED))? else { return Ok(0) };
     let mut purged = 0;
     for (name, _) in directory.names()?.iter() {
+        let inode = std::str::from_utf8(name).ok().and_then(|name| u64::from_str_radix(name, 16).ok());
+        if inode.is_some_and(is_needed) {
+            continue;
+        }
         let place = PartPath { tree: repository.tree.clone(), path: join(DISPLACED, name) };
         let fence = Fence::new(&place);
         let Some(stat) = repository.tree.find(&place.path)? else { continue };

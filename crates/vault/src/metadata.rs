@@ -56,15 +56,11 @@ fn value(file: &File, name: &[u8]) -> io::Result<Vec<u8>> {
     Ok(value)
 }
 
-/// Restores metadata of `file`, times last. Returns what could not be restored (such as an owner, without the
+/// Restores metadata of `file` except for its times. Returns what could not be restored (such as an owner, without the
 /// privilege) as text.
-pub fn restore(file: &File, metadata: &Metadata, mtime: i64) -> Vec<String> {
+pub fn restore(file: &File, metadata: &Metadata) -> Vec<String> {
     let mut failed = Vec::new();
-    let mut attempt = |what: &str, done: rustix::io::Result<()>| {
-        if let Err(error) = done {
-            failed.push(format!("{what}: {}", io::Error::from(error)));
-        }
-    };
+    let mut attempt = |what: &str, done: rustix::io::Result<()>| failed.extend(failure(what, done));
     let (uid, gid) = (Uid::from_raw(metadata.uid), Gid::from_raw(metadata.gid));
     attempt("owner", fchown(file, Some(uid), Some(gid)));
     // After the owner: changing it clears bits.
@@ -76,8 +72,16 @@ pub fn restore(file: &File, metadata: &Metadata, mtime: i64) -> Vec<String> {
             attempt(&shown, fsetxattr(file, &name[..], value, XattrFlags::empty()));
         }
     }
-    attempt("times", set_mtime(file, mtime));
     failed
+}
+
+/// Restores the time of the last change. Returns why it could not be restored.
+pub fn restore_mtime(file: &File, mtime: i64) -> Option<String> {
+    failure("times", set_mtime(file, mtime))
+}
+
+fn failure(what: &str, done: rustix::io::Result<()>) -> Option<String> {
+    done.err().map(|error| format!("{what}: {}", io::Error::from(error)))
 }
 
 /// Attribute with the capabilities of a program.

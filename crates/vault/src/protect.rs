@@ -13,6 +13,7 @@ use crate::guard::{self, GuardError, Held};
 use crate::missing;
 use crate::portions::OfVault;
 use crate::redundancy::REDUNDANCY;
+use crate::repair_mark::Interrupted;
 use crate::run::{Progress, RunContext};
 use crate::scan::{ScanError, Scanner, Seen};
 use crate::throttle::Throttle;
@@ -325,8 +326,11 @@ pub(crate) fn purge_displaced(vault: &Vault, awaited: Awaited) {
     if vault.storage.keeps_by_identity() {
         return;
     }
+    // Without the marks nothing is known of repairs that have to be finished.
+    let Ok(interrupted) = Interrupted::of(&*vault.storage) else { return };
+    let (is_needed, now) = (|inode| interrupted.has_inode(inode), vault.clock.now());
     for repository in vault.storage.writable_repositories() {
-        let _ = displaced::purge(&repository, &vault.coders, &vault.catalogue, awaited, vault.clock.now());
+        let _ = displaced::purge(&repository, &vault.coders, &vault.catalogue, awaited, &is_needed, now);
     }
 }
 

@@ -10,12 +10,14 @@ mod all;
 mod path_bytes;
 mod planning;
 mod recording;
+mod renamed;
 mod turn;
 
 pub(crate) use all::{REPAIR, help};
 pub use all::{RepairedOrNot, repair_all};
 pub use planning::plan;
 pub(crate) use planning::{PLAN, help as help_plan};
+pub use renamed::follow_renamed;
 
 use crate::catalogue::{CatalogueError, Entry, State};
 use crate::damage::{DamageReport, damage_report, remaining_redundancy};
@@ -25,7 +27,7 @@ use crate::examine::{
 use crate::format::{Frame, Metadata};
 use crate::metadata::without_privileges;
 use crate::redundancy::{PATIENCE, redo};
-use crate::repair_mark::{self, Mark, forget_repair};
+use crate::repair_mark::{self, Mark};
 use crate::replaced;
 use crate::retry::{Failure, Retry, Retryable};
 use crate::run::RunContext;
@@ -114,7 +116,8 @@ impl Retryable for RepairError {
 /// # Errors
 /// See [`RepairError`]; lost data is no error.
 pub fn repair(vault: &Vault, path: &[u8], context: RunContext<'_>) -> Result<Repaired, RepairError> {
-    let _turn = Turn::take(&vault.repository, path)?;
+    let inode = vault.storage.find(path)?.map(|stat| stat.inode);
+    let _turn = Turn::take(&vault.repository, path, inode)?;
     let opened = match vault.catalogue.find(path)? {
         Some(entry) => ProtectedFile::open_known(&*vault.storage, &vault.coders, path, &entry),
         None => ProtectedFile::open(&*vault.storage, &vault.coders, path),
@@ -127,25 +130,27 @@ pub fn repair(vault: &Vault, path: &[u8], context: RunContext<'_>) -> Result<Rep
     };
     refuse_redundancy_of_another_file(vault, path, &protected)?;
     let findings = examine(&protected, ExamineOptions::quiet(context.threads, context.stopped))?;
-    let mark = repair_mark::read(&vault.repository, path)?.filter(|mark| mark.is_of(protected.stat.as_ref()));
+    let mark = repair_mark::read(&vault.repository, path, protected.stat.as_ref())?;
     let mut work = Work {
         vault,
-        protected: &protected,
+        protected,
         path,
         mark,
+        begun: None,
         edited: None,
         replaced: None,
         done: Repaired::new(path),
     };
-    if protected.stat.is_some() {
+    if work.protected.stat.is_some() {
         work.refuse_other_version()?;
     }
     work.find_edits(&findings)?;
     work.begin(&findings)?;
     work.redundancy_first(&findings)?;
-    let stat = work.data(&findings)?;
-    let done = work.conclude(&findings, stat)?;
-    forget_repair(&*vault.storage, path)?;
+    let written = work.data(&findings)?;
+    let stat = written.stat;
+    let done = work.conclude(&findings, written)?;
+    repair_mark::forget(&*vault.storage, path, stat.as_ref())?;
     Ok(done)
 }
 
@@ -181,12 +186,21 @@ impl Repaired {
     }
 }
 
+/// Data of a file after it was repaired.
+struct Written {
+    stat: Option<Stat>,
+    /// The file and what was found in it after the last write, if it was examined again.
+    examined: Option<(ProtectedFile, Findings)>,
+}
+
 struct Work<'a> {
     vault: &'a Vault,
-    protected: &'a ProtectedFile,
+    protected: ProtectedFile,
     path: &'a [u8],
     /// Mark of an interrupted repair of this file.
     mark: Option<Mark>,
+    /// Mark of this repair, if it is the first one.
+    begun: Option<Mark>,
     /// Blocks (stripe, column) that were written by others since the interruption. They are not changed.
     edited: Option<BTreeSet<(u64, usize)>>,
     /// File that keeps the overwritten content.
@@ -205,7 +219,7 @@ impl Work<'_> {
     /// Records the repair before the first write, so that a partly repaired file is not taken for a version.
     fn begin(&mut self, findings: &Findings) -> Result<(), RepairError> {
         let Vault { repository, catalogue, clock, .. } = self.vault;
-        let damage = damage_report(self.path, self.protected, findings);
+        let damage = damage_report(self.path, &self.protected, findings);
         if let (Some(damage), Some(entry)) = (damage, self.known()?) {
             catalogue.together(|| -> Result<(), CatalogueError> {
                 catalogue.put(self.path, &Entry { state: damage.state, ..entry })?;
@@ -218,7 +232,10 @@ impl Work<'_> {
         if findings.doubtful || !writes_data || is_whole || self.mark.is_some() {
             return Ok(());
         }
-        Ok(Mark::of(self.protected, findings).write(repository, self.path)?)
+        let mark = Mark::of(&self.protected, findings, self.path);
+        mark.write(repository)?;
+        self.begun = Some(mark);
+        Ok(())
     }
 
     /// Finds blocks that were written by others since the repair was interrupted.
@@ -232,7 +249,7 @@ impl Work<'_> {
                 let cell = run.cell(0, column);
                 let right =
                     whole.as_ref().map(|stripe| &stripe.blocks[column][..(cell.end - cell.start) as usize]);
-                if !mark.is_unfinished(self.protected, &run, column, right) {
+                if !mark.is_unfinished(&self.protected, &run, column, right) {
                     edited.insert((fault.stripe, column));
                 }
             }
@@ -306,21 +323,22 @@ impl Work<'_> {
     }
 
     /// Writes the bad data blocks. Returns the file's properties afterwards.
-    fn data(&mut self, findings: &Findings) -> Result<Option<Stat>, RepairError> {
+    fn data(&mut self, findings: &Findings) -> Result<Written, RepairError> {
+        let unwritten = |stat| Ok(Written { stat, examined: None });
         let header = &self.protected.header;
         let size = header.generation.size;
         let wrong_size = self.has_wrong_size();
         if !findings.has_bad_data() && !wrong_size && self.mark.is_none() {
-            return Ok(self.protected.stat);
+            return unwritten(self.protected.stat);
         }
         if findings.doubtful && self.protected.content.is_some() {
             self.done.notes.push("its data was left alone: it may be newer than its redundancy".to_owned());
-            return Ok(self.protected.stat);
+            return unwritten(self.protected.stat);
         }
         // A deleted file is restored completely or not at all.
         if self.protected.content.is_none() && findings.is_lost() {
             self.done.lost.push(0..size);
-            return Ok(None);
+            return unwritten(None);
         }
         let metadata = match &self.protected.content {
             Some(content) if !self.mark.as_ref().is_some_and(Mark::was_gone) => content.metadata()?,
@@ -331,15 +349,12 @@ impl Work<'_> {
             }
         };
         self.keep_replaced(findings)?;
-        let mut file = self.vault.storage.open_for_repair(self.path)?;
+        let content = self.protected.content.take();
+        let (mut file, content) = self.vault.storage.open_for_repair(self.path, content)?;
+        self.protected.content = content;
         self.refuse_other_version()?;
-        repair_mark::note_made(
-            &*self.vault.storage,
-            &self.vault.repository,
-            self.protected,
-            findings,
-            self.path,
-        )?;
+        let Vault { storage, repository, .. } = self.vault;
+        repair_mark::note_made(&**storage, repository, &self.protected, findings, self.path)?;
         let mut resized = !wrong_size;
         for fault in findings.faults.iter().filter(|fault| !fault.data.is_empty()) {
             let run = self.protected.cut().run(fault.stripe, 1);
@@ -392,19 +407,64 @@ impl Work<'_> {
         }
     }
 
-    fn finish(
-        &mut self,
-        mut file: Box<dyn Repairable>,
-        metadata: &Metadata,
-    ) -> Result<Option<Stat>, RepairError> {
+    fn finish(&mut self, mut file: Box<dyn Repairable>, metadata: &Metadata) -> Result<Written, RepairError> {
+        let protected_mtime = self.protected.header.generation.mtime;
         // A file with remaining damage must not get the mtime of the protected version.
         let mtime = match self.done.lost.is_empty() && self.edited.is_none() {
-            true => self.protected.header.generation.mtime,
-            false => self.protected.stat.map_or(self.protected.header.generation.mtime, |stat| stat.mtime),
+            true => protected_mtime,
+            false => self.protected.stat.map_or(protected_mtime, |stat| stat.mtime),
         };
-        let (failed, stat) = file.finish(metadata, mtime)?;
+        // It is the same open file, which is now to be closed for writing.
+        self.protected.content = None;
+        let (mut examined, mut failed) = (None, None);
+        let mut is_right = |stopped: &(dyn Fn() -> bool + Sync)| match self.examine_again(stopped) {
+            Ok((again, after)) => {
+                let is_right = self.is_right(&again, &after);
+                examined = Some((again, after));
+                Ok(is_right)
+            }
+            Err(error) => {
+                failed = Some(error);
+                Err(io::ErrorKind::Other.into())
+            }
+        };
+        let finished = file.finish(metadata, mtime, &mut is_right);
+        if let Some(error) = failed
+            && !matches!(error, ExamineError::Stopped)
+        {
+            return Err(error.into());
+        }
+        let (failed, stat) = finished?;
         self.done.notes.extend(failed.into_iter().map(|what| format!("could not be given back: {what}")));
-        Ok(Some(stat))
+        Ok(Written { stat: Some(stat), examined })
+    }
+
+    fn examine_again(
+        &self,
+        stopped: &(dyn Fn() -> bool + Sync),
+    ) -> Result<(ProtectedFile, Findings), ExamineError> {
+        let again = ProtectedFile::open(&*self.vault.storage, &self.vault.coders, self.path)?;
+        let after = examine(&again, ExamineOptions::quiet(1, stopped))?;
+        Ok((again, after))
+    }
+
+    /// True if a repaired file holds nothing but protected content and damage that was there before: nobody else has
+    /// written to it. Of a file that others have written to before, only its size is known.
+    fn is_right(&self, again: &ProtectedFile, after: &Findings) -> bool {
+        if self.edited.is_some() {
+            return true;
+        }
+        let Some(stat) = again.stat else { return false };
+        let mark = self.mark.as_ref().or(self.begun.as_ref());
+        let is_known = |fault: &StripeFault| {
+            let run = again.cut().run(fault.stripe, 1);
+            let is_old =
+                |&column: &usize| mark.is_some_and(|mark| mark.is_unfinished(again, &run, column, None));
+            fault.data.iter().all(is_old)
+        };
+        let wanted = self.protected.header.generation.size;
+        (stat.size == wanted || mark.is_some_and(|mark| mark.knows_size(stat.size, wanted)))
+            && after.faults.iter().all(is_known)
     }
 
     /// Saves all content that will be overwritten or truncated, durably with its directories.
@@ -438,17 +498,18 @@ impl Work<'_> {
     /// Saves the content behind the protected size.
     fn keep_tail(&mut self, size: u64) -> Result<(), RepairError> {
         let Some(stat) = self.protected.stat.filter(|stat| stat.size > size) else { return Ok(()) };
-        let Some(content) = &self.protected.content else { return Ok(()) };
+        let k = self.protected.header.code.k();
         // With the present size, every byte lies in some cell.
         for run in self.protected.header.geometry.cut(stat.size).runs(1) {
-            for column in 0..self.protected.header.code.k() {
+            for column in 0..k {
                 let cell = run.cell(0, column);
-                if cell.end > size {
-                    let mut bytes = vec![0; run.block as usize];
-                    let got = content.read(&run, 0, column, &mut bytes).unwrap_or(0);
-                    let skip = size.saturating_sub(cell.start).min(got as u64);
-                    self.keep(&bytes[skip as usize..got], cell.start + skip)?;
-                }
+                let Some(content) = self.protected.content.as_ref().filter(|_| cell.end > size) else {
+                    continue;
+                };
+                let mut bytes = vec![0; run.block as usize];
+                let got = content.read(&run, 0, column, &mut bytes).unwrap_or(0);
+                let skip = size.saturating_sub(cell.start).min(got as u64);
+                self.keep(&bytes[skip as usize..got], cell.start + skip)?;
             }
         }
         Ok(())
@@ -489,14 +550,21 @@ impl Work<'_> {
     }
 
     /// Examines the written file again and records its state.
-    fn conclude(mut self, findings: &Findings, stat: Option<Stat>) -> Result<Repaired, RepairError> {
+    fn conclude(mut self, findings: &Findings, written: Written) -> Result<Repaired, RepairError> {
+        let Written { stat, examined } = written;
         self.done.lost = crate::geometry::merge(std::mem::take(&mut self.done.lost));
         if self.edited.is_some() && self.done.lost.is_empty() {
             self.done.notes.push("`gabion protect` takes the file as it is now".to_owned());
             return Ok(self.done);
         }
-        let again = ProtectedFile::open(&*self.vault.storage, &self.vault.coders, self.path)?;
-        let after = examine(&again, ExamineOptions::quiet(1, &|| false))?;
+        let (again, after) = match examined {
+            Some(examined) => examined,
+            None => self.examine_again(&|| false)?,
+        };
+        if again.stat.map(|stat| stat.inode) != stat.map(|stat| stat.inode) {
+            let why = "it was renamed or removed while it was repaired";
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, why).into());
+        }
         let left = damage_report(self.path, &again, &after);
         // Content that could not be restored is lost, even where others have written since.
         self.done.state = match after.is_lost() {

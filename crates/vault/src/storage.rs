@@ -279,13 +279,26 @@ pub trait Repairable {
     /// I/O errors.
     fn set_size(&mut self, size: u64) -> io::Result<()>;
 
-    /// Restores owner, permissions, attributes and times, and makes everything durable. Returns the metadata that could
-    /// not be restored, as text, and the new status of the file.
+    /// Restores owner, permissions and attributes, makes everything durable, and then restores the mtime if `is_right`
+    /// finds the content right. Storage that others can write to past this program asks `is_right`, and gives back the
+    /// mtime only if nobody has written since: a write of others must not look like damage. Returns the metadata that
+    /// could not be restored, as text, and the new status of the file.
     ///
     /// # Errors
-    /// I/O errors.
-    fn finish(&mut self, metadata: &Metadata, mtime: i64) -> io::Result<(Vec<String>, Stat)>;
+    /// `ResourceBusy` if others write to the file or have written; the mtime is not restored then. I/O errors.
+    fn finish(
+        &mut self,
+        metadata: &Metadata,
+        mtime: i64,
+        is_right: IsRight<'_>,
+    ) -> io::Result<(Vec<String>, Stat)>;
 }
+
+/// Examines a repaired file. Stops, with any result, when the function it is given returns true.
+pub type IsRight<'a> = &'a mut dyn FnMut(&(dyn Fn() -> bool + Sync)) -> io::Result<bool>;
+
+/// A file that is open for repair, and the content to read meanwhile; none of a file that did not exist.
+pub type OpenForRepair = (Box<dyn Repairable>, Option<Box<dyn Content>>);
 
 /// Contract of a storage adapter.
 pub trait Storage: Send + Sync + Debug {
@@ -375,11 +388,12 @@ pub trait Storage: Send + Sync + Debug {
     /// I/O errors.
     fn open(&self, path: &[u8]) -> io::Result<Box<dyn Content>>;
 
-    /// Opens a file for repair; creates it if it does not exist.
+    /// Opens a file for repair; creates it if it does not exist. `content` is the open file, and what is returned for
+    /// it is to be read during the repair: a descriptor of its own could keep the storage from excluding others.
     ///
     /// # Errors
-    /// I/O errors.
-    fn open_for_repair(&self, path: &[u8]) -> io::Result<Box<dyn Repairable>>;
+    /// `ResourceBusy` if another program has the file open for writing; I/O errors.
+    fn open_for_repair(&self, path: &[u8], content: Option<Box<dyn Content>>) -> io::Result<OpenForRepair>;
 
     /// Path for messages.
     fn shown(&self, path: &[u8]) -> std::path::PathBuf;

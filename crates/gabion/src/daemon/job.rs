@@ -111,6 +111,9 @@ pub(super) enum JobError {
     /// The rebuild failed or needs confirmation.
     #[error(transparent)]
     Rebuild(#[from] RebuildError),
+    /// Renamed files cannot be found.
+    #[error(transparent)]
+    Renamed(#[from] gabion_vault::catalogue_rebuild::RebuildError),
     /// Protecting failed.
     #[error(transparent)]
     Protect(#[from] ProtectError),
@@ -348,8 +351,10 @@ fn scrub_and_repair(vault: &Vault, options: scrub::Options, mend: bool, context:
 }
 
 fn repair_all(vault: &Vault, options: repair::Options, context: RunContext<'_>) -> Done<RepairJobReport> {
+    let mut failed = repair::follow_renamed(vault)?;
     let plan = repair::plan(vault, b"", options, context)?;
-    let (mut done, mut failed) = (Vec::new(), plan.failed.clone());
+    let mut done = Vec::new();
+    failed.extend(plan.failed.iter().cloned());
     let mut lost = false;
     let mut open = !plan.kept.is_empty();
     let results = repair::repair_all(vault, &plan, context);

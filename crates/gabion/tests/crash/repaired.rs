@@ -99,6 +99,7 @@ fn edits_after_a_killed_repair_are_kept() {
             let edit = bytes(50, round);
             let one = fs::File::options().write(true).open(fixture.path("tree/one")).unwrap();
             one.write_all_at(&edit, 40_000).unwrap();
+            drop(one);
             files.get_mut("one").unwrap()[40_000..40_050].copy_from_slice(&edit);
             let output = fixture.run(&args);
             let said = String::from_utf8_lossy(&output.stdout).into_owned();

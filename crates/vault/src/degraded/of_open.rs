@@ -10,7 +10,7 @@ use super::{DegradedReader, ReadError};
 use crate::catalogue::Catalogue;
 use crate::catalogue::PossibleNames;
 use crate::coder::Coders;
-use crate::displaced::{PresentFile, aside};
+use crate::displaced::{PresentFile, displaced_of};
 use crate::examine::ProtectedFile;
 use crate::format::Header;
 use crate::redundancy::PartPath;
@@ -61,7 +61,7 @@ impl DegradedReader {
             names.iter().find_map(|name| places(name).into_iter().find_map(|place| at(place, &is_its)))
         };
         let set_aside = || {
-            let kept = |tree: &crate::tree::Tree| aside(tree, now.inode);
+            let kept = |tree: &crate::tree::Tree| displaced_of(tree, now.inode);
             storage.repositories().iter().find_map(|it| at(kept(&it.tree), &is_its))
         };
         let former = names(&now).known;

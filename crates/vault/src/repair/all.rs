@@ -2,7 +2,7 @@
 
 use super::{Plan, Repaired, repair};
 use crate::changelog::tasks::{Amounts, Portion, TaskKind};
-use crate::retry::Failure;
+use crate::retry::{Failure, Retry};
 use crate::run::{Progress, RunContext};
 use crate::team::{Divisible, Help, Team, Terms, paths_of, put_paths, result_of, share};
 use crate::vault::Vault;
@@ -40,6 +40,7 @@ pub fn repair_all(vault: &Vault, plan: &Plan, context: RunContext<'_>) -> Vec<Re
     let _infallible: Result<bool, Infallible> = share(team, &terms, &mut repairs, |sharing| {
         (0..count).step_by(MAX_FILES).try_for_each(|first| sharing.add(first..(first + MAX_FILES).min(count)))
     });
+    repairs.again();
     repairs.results
 }
 
@@ -65,6 +66,19 @@ struct Repairs<'a> {
 }
 
 impl Repairs<'_> {
+    /// Tries files again that another process was in the way of, such as a worker that repaired them under another
+    /// name.
+    fn again(&mut self) {
+        for at in 0..self.results.len() {
+            let was_busy =
+                |result: &Result<_, Failure>| result.as_ref().is_err_and(|why| why.retry() == Retry::Now);
+            if self.results[at].as_ref().is_some_and(was_busy) && !(self.context.stopped)() {
+                let result = repair(self.vault, &self.plan.files[at].path, self.context);
+                self.results[at] = Some(result.map_err(Failure::from));
+            }
+        }
+    }
+
     fn note(&mut self, at: usize, result: Result<Repaired, Failure>) {
         self.results[at] = Some(result);
         self.done.fetch_add(1, Ordering::Relaxed);

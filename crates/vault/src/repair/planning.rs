@@ -114,7 +114,7 @@ impl<'a> Planning<'a> {
         plan.examined += 1;
         (context.progress)(Progress::Done(1, 0));
         let stat = found.as_ref().ok().and_then(|(protected, _)| protected.stat);
-        let is_begun = interrupted.has(&path, stat.as_ref()).unwrap_or(false);
+        let is_begun = interrupted.has(&path, stat.as_ref());
         match found {
             Ok((protected, _)) if protected.content.is_none() && !options.missing => {}
             Ok((protected, findings)) => match damage_report(&path, &protected, &findings) {

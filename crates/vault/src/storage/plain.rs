@@ -4,19 +4,21 @@
 //! if m ≥ k.
 
 mod block_repair;
+mod repair;
 
 use super::{
-    Content, Fault, Folder, Layout, LayoutError, ParityPlacement, Reconstruct, Repairable, Repository,
+    Content, Fault, Folder, Layout, LayoutError, OpenForRepair, ParityPlacement, Reconstruct, Repository,
     Storage, Target, TargetState, read_blocks,
 };
 use crate::format::Metadata;
 use crate::geometry::{Geometry, Run, Tail, block_for};
 use crate::metadata;
 use crate::redundancy::read_up_to;
-use crate::tree::{Directory, Generation, Names, Stat, Tree, absent_is_none, split, stat_of};
+use crate::tree::{Directory, Generation, Names, Stat, Tree, stat_of};
 use gabion_engine::Code;
 use gabion_platform::window::Window;
-use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstatfs};
+use repair::PlainRepair;
+use rustix::fs::{Advice, fadvise, fstatfs};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -24,7 +26,6 @@ use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
@@ -150,15 +151,13 @@ impl Storage for Plain {
         Ok(Box::new(PlainFile::new(self.root.read(path)?)))
     }
 
-    fn open_for_repair(&self, path: &[u8]) -> io::Result<Box<dyn Repairable>> {
-        let file = match absent_is_none(self.root.write(path))? {
-            Some(file) => file,
-            None => {
-                self.root.make_directories(split(path).0, 0o700)?;
-                self.root.create(path, 0o600)?
-            }
-        };
-        Ok(Box::new(PlainFile::new(file)))
+    fn open_for_repair(&self, path: &[u8], content: Option<Box<dyn Content>>) -> io::Result<OpenForRepair> {
+        let existed = content.is_some();
+        // Its descriptor would count as that of another reader.
+        drop(content);
+        let repair = PlainRepair::open(&self.root, path)?;
+        let content = existed.then(|| repair.content()).transpose()?;
+        Ok((Box::new(repair), content))
     }
 
     fn shown(&self, path: &[u8]) -> PathBuf {
@@ -315,31 +314,3 @@ const TMPFS: i64 = 0x0102_1994;
 
 /// Type number of FUSE in `statfs`.
 const FUSE: i64 = 0x6573_5546;
-
-/// Holes consist of whole pages.
-const PAGE: u64 = 4096;
-
-impl Repairable for PlainFile {
-    fn write(&mut self, run: &Run, row: u64, column: usize, bytes: &[u8]) -> io::Result<()> {
-        let cell = run.cell(row, column);
-        let (first, end) = (cell.start.next_multiple_of(PAGE), cell.end / PAGE * PAGE);
-        if bytes.iter().all(|&byte| byte == 0) && first < end {
-            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            if fallocate(&self.file, punch, first, end - first).is_ok() {
-                self.file.write_all_at(&bytes[..(first - cell.start) as usize], cell.start)?;
-                return self.file.write_all_at(&bytes[(end - cell.start) as usize..], end);
-            }
-        }
-        self.file.write_all_at(bytes, cell.start)
-    }
-
-    fn set_size(&mut self, size: u64) -> io::Result<()> {
-        self.file.set_len(size)
-    }
-
-    fn finish(&mut self, metadata: &Metadata, mtime: i64) -> io::Result<(Vec<String>, Stat)> {
-        let failed = metadata::restore(&self.file, metadata, mtime);
-        self.file.sync_all()?;
-        Ok((failed, stat_of(&self.file)?))
-    }
-}

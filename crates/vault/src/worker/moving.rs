@@ -9,7 +9,7 @@ use crate::encode::EncodeError;
 use crate::redundancy::draft::DIRECTORY_MODE;
 use crate::redundancy::fence::{Fence, is_superseded};
 use crate::redundancy::{InconclusivePart, Part, PartPath, REDUNDANCY, STAGING};
-use crate::repair_mark::forget_repair;
+use crate::repair_mark::forget_deleted;
 use crate::storage::{Repository, Storage};
 use crate::tree::{self, Stat, absent_is_none, join, split};
 use std::cell::RefCell;
@@ -244,7 +244,7 @@ impl Worker<'_> {
     /// Sets the redundancy of a deleted file or directory aside. The file may still exist under another name.
     pub(super) fn remove_redundancy(&self, path: &[u8], done: &mut Done) -> Result<(), WorkError> {
         let mut removed = 0;
-        forget_repair(self.vault.storage, path).map_err(|source| self.repository_error(source))?;
+        forget_deleted(self.vault.storage, path).map_err(|source| self.repository_error(source))?;
         if self.vault.storage.keeps_by_identity() {
             return self.remove_owned(path, done);
         }

@@ -82,8 +82,7 @@ impl Worker<'_> {
                     continue;
                 }
             };
-            let is_begun = interrupted.has(path, stat.as_ref());
-            if stat.is_some() && is_begun.map_err(|source| self.repository_error(source))? {
+            if stat.is_some() && interrupted.has(path, stat.as_ref()) {
                 self.fail(&claim, Failure::new(UNFINISHED, Retry::AfterChange), done)?;
                 continue;
             }

@@ -28,10 +28,10 @@ fn a_missing_object_is_recreated_in_place() {
     let before = place.pool.stub(b"file").unwrap();
     fs::remove_file(place.object("file", COLUMN)).unwrap();
     assert!(place.get("file").is_err());
-    let mut repair = place.pool.open_for_repair(b"file").unwrap();
+    let mut repair = place.pool.open_for_repair(b"file", None).unwrap().0;
     rewrite(&place, &mut *repair, &content, u64::MAX);
     repair.set_size(100_000).unwrap();
-    let (failed, _) = repair.finish(&metadata(), 77).unwrap();
+    let (failed, _) = repair.finish(&metadata(), 77, &mut |_| Ok(true)).unwrap();
     assert!(failed.is_empty(), "{failed:?}");
     let after = place.pool.stub(b"file").unwrap();
     assert_eq!((after.id, &after.targets, after.mtime), (before.id, &before.targets, 77));
@@ -56,9 +56,9 @@ fn a_column_of_a_lost_target_moves_to_a_free_domain() {
     let before = place.pool.stub(b"file").unwrap();
     let lost: usize = before.targets[COLUMN][1..].parse().unwrap();
     place.lose(lost);
-    let mut repair = place.pool.open_for_repair(b"file").unwrap();
+    let mut repair = place.pool.open_for_repair(b"file", None).unwrap().0;
     rewrite(&place, &mut *repair, &content, u64::MAX);
-    repair.finish(&metadata(), 5).unwrap();
+    repair.finish(&metadata(), 5, &mut |_| Ok(true)).unwrap();
     let after = place.pool.stub(b"file").unwrap();
     let config = place.pool.config();
     let domain = |name: &str| config.target.iter().find(|member| member.name == name).unwrap().domain.clone();
@@ -81,7 +81,7 @@ fn without_a_free_domain_nothing_moves() {
     place.put("file", &bytes(100_000, 3));
     let number: usize = place.pool.stub(b"file").unwrap().targets[COLUMN][1..].parse().unwrap();
     place.lose(number);
-    let mut repair = place.pool.open_for_repair(b"file").unwrap();
+    let mut repair = place.pool.open_for_repair(b"file", None).unwrap().0;
     let code: Code = "3+0".parse().unwrap();
     let run = place.pool.layout(b"file", &code, BLOCK).unwrap().geometry.cut(100_000).run(0, 1);
     let error = repair.write(&run, 0, COLUMN, &[1; BLOCK as usize]).unwrap_err();
@@ -95,9 +95,9 @@ fn an_incomplete_object_is_not_published() {
     let content = bytes(100_000, 4);
     place.put("file", &content);
     fs::remove_file(place.object("file", COLUMN)).unwrap();
-    let mut repair = place.pool.open_for_repair(b"file").unwrap();
+    let mut repair = place.pool.open_for_repair(b"file", None).unwrap().0;
     rewrite(&place, &mut *repair, &content, 3);
-    let error = repair.finish(&metadata(), 5).unwrap_err();
+    let error = repair.finish(&metadata(), 5, &mut |_| Ok(true)).unwrap_err();
     assert!(error.to_string().contains("column 1"), "{error}");
     drop(repair);
     assert!(place.get("file").is_err() && !place.object("file", COLUMN).exists());
@@ -109,10 +109,10 @@ fn a_file_that_was_replaced_meanwhile_is_not_overwritten() {
     let place = PoolFixture::new(5, 3, 2);
     let content = bytes(100_000, 5);
     place.put("file", &content);
-    let mut repair = place.pool.open_for_repair(b"file").unwrap();
+    let mut repair = place.pool.open_for_repair(b"file", None).unwrap().0;
     rewrite(&place, &mut *repair, &content, u64::MAX);
     place.put("file", b"new");
-    let error = repair.finish(&metadata(), 5).unwrap_err();
+    let error = repair.finish(&metadata(), 5, &mut |_| Ok(true)).unwrap_err();
     assert!(error.to_string().contains("changed"), "{error}");
     assert_eq!(place.get("file").unwrap(), b"new");
 }
@@ -134,9 +134,9 @@ fn a_program_that_is_being_started_does_not_keep_files_locked() {
     for round in 0..200 {
         let content = bytes(20_000, round);
         place.put("file", &content);
-        let mut repair = place.pool.open_for_repair(b"file").unwrap();
+        let mut repair = place.pool.open_for_repair(b"file", None).unwrap().0;
         rewrite(&place, &mut *repair, &content, u64::MAX);
-        repair.finish(&metadata(), 5).unwrap();
+        repair.finish(&metadata(), 5, &mut |_| Ok(true)).unwrap();
     }
     drop(needed);
     assert!(starter.join().unwrap() > 0);

@@ -243,6 +243,7 @@ fn times_links_and_holes_survive_a_repair() {
     let allocated =
         || std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(fixture.path("sparse")).unwrap());
     let (before, time) = (allocated(), file.metadata().unwrap().modified().unwrap());
+    drop(file);
     fixture.protect_all();
     rot(&fixture.path("sparse"), 1 << 20, &[7; 300_000]);
     assert!(allocated() > before);

@@ -1,6 +1,7 @@
 //! Storage with injected faults: reads, listings and writes fail by plan, and no result is misinterpreted.
 
 mod adapter;
+mod beside;
 
 use super::fixture::{Fixture, QUIET, TestRng, flip, rot};
 use adapter::{Faulty, InjectedFault, Plan, Point};

@@ -240,6 +240,7 @@ fn a_file_that_was_gone_gets_its_permissions_and_bytes_from_the_next_repair() {
             made.write_all_at(&content[..written], 0).unwrap();
         }
         let inode = if is_known { std::os::unix::fs::MetadataExt::ino(&made.metadata().unwrap()) } else { 0 };
+        drop(made);
         let mut mark = b"gabrep2\n".to_vec();
         let code = fixture.vault.catalogue.find(b"file").unwrap().unwrap().code;
         let coder = fixture.vault.coders.get(&code).unwrap();

@@ -250,7 +250,8 @@ fn get(out: &Out<'_>, item: &Item, force: bool, bar: &ProgressBar) -> anyhow::Re
     let bytes = out.copy(from, &mut bar.wrap_write(Sparse(draft.as_file_mut())))?;
     // A hole at the end needs the length to be set.
     draft.as_file().set_len(bytes)?;
-    for failed in metadata::restore(draft.as_file(), &stub.metadata, stub.mtime) {
+    let failed = metadata::restore(draft.as_file(), &stub.metadata);
+    for failed in failed.into_iter().chain(metadata::restore_mtime(draft.as_file(), stub.mtime)) {
         errln!("gabion: warning: {}: {failed}", DisplayPath::path(to));
     }
     match force {

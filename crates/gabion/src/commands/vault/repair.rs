@@ -12,7 +12,7 @@ use gabion::report::RepairReport;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::State;
 use gabion_vault::damage::DamageReport;
-use gabion_vault::repair::{Options, Plan, Repaired, plan, repair_all};
+use gabion_vault::repair::{Options, Plan, Repaired, follow_renamed, plan, repair_all};
 use gabion_vault::retry::{Failure, Retry};
 use gabion_vault::vault::Vault;
 use std::io::{IsTerminal, stdin};
@@ -91,13 +91,15 @@ impl Args {
             keep_changed: !self.revert_changes,
             missing: self.missing || named,
         };
+        // A renamed file is found under its new name.
+        let mut failed = if self.dry_run { Vec::new() } else { follow_renamed(&vault)? };
         let plan = self.output.run(&self.effort, |context| plan(&vault, &inside, options, context))??;
         if !self.output.json {
             self.print_plan(&plan);
         }
         let go = !self.dry_run && !plan.files.is_empty() && (self.yes || self.confirmed(&plan)?);
         let mut repaired = Vec::new();
-        let mut failed = plan.failed.clone();
+        failed.extend(plan.failed.iter().cloned());
         if go {
             let results = self.output.run(&self.effort, |context| repair_all(&vault, &plan, context))?;
             for (damage, result) in plan.files.iter().zip(results) {

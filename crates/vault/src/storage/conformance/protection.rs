@@ -132,8 +132,9 @@ fn restore(fixture: &Fixture, repair: &mut dyn Repairable, path: &[u8], content:
         repair.write(&run, row, column, bytes).unwrap_or_else(|error| panic!("{cell:?}: {error}"));
     }
     repair.set_size(size).unwrap_or_else(|error| panic!("no size: {error}"));
-    let (failed, stat) =
-        repair.finish(&metadata(), MTIME).unwrap_or_else(|error| panic!("not finished: {error}"));
+    let (failed, stat) = repair
+        .finish(&metadata(), MTIME, &mut |_| Ok(true))
+        .unwrap_or_else(|error| panic!("not finished: {error}"));
     assert!(failed.is_empty(), "{failed:?}");
     assert_eq!(fixture.storage.find(path).ok().flatten(), Some(stat), "what finish gives is what is there");
     assert_eq!((stat.kind, stat.size, stat.mtime, stat.mode), (Kind::File, size, MTIME, 0o640));
@@ -153,7 +154,8 @@ fn with_hole(fixture: &Fixture) -> Vec<u8> {
 }
 
 fn open(fixture: &Fixture, path: &[u8]) -> Box<dyn Repairable> {
-    fixture.storage.open_for_repair(path).unwrap_or_else(|error| panic!("cannot repair {path:?}: {error}"))
+    let opened = fixture.storage.open_for_repair(path, None);
+    opened.unwrap_or_else(|error| panic!("cannot repair {path:?}: {error}")).0
 }
 
 pub(super) fn repair_restores_everything(fixture: &Fixture) {
@@ -194,6 +196,6 @@ pub(super) fn repair_lengthens_and_shortens(fixture: &Fixture) {
     let cell = run.cell(0, 0);
     let bytes = &content[cell.start as usize..cell.end as usize];
     repair.write(&run, 0, 0, bytes).unwrap_or_else(|error| panic!("{error}"));
-    repair.finish(&metadata(), MTIME).unwrap_or_else(|error| panic!("{error}"));
+    repair.finish(&metadata(), MTIME, &mut |_| Ok(true)).unwrap_or_else(|error| panic!("{error}"));
     assert!(fixture.content(b"file") == content, "one cell was written, all others kept");
 }

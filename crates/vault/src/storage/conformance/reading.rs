@@ -156,7 +156,7 @@ pub(super) fn nothing_leads_out(fixture: &Fixture) {
         assert!(!matches!(fixture.storage.find(path), Ok(Some(_))), "{path:?} is not found");
         assert!(fixture.storage.open(path).is_err(), "{path:?} is not opened");
         assert!(fixture.storage.folder(path).is_err(), "{path:?} is not listed");
-        assert!(fixture.storage.open_for_repair(path).is_err(), "{path:?} is not made");
+        assert!(fixture.storage.open_for_repair(path, None).is_err(), "{path:?} is not made");
     }
     for link in [&b"up"[..], b"passwd"] {
         let stat = fixture.storage.find(link);
@@ -166,7 +166,7 @@ pub(super) fn nothing_leads_out(fixture: &Fixture) {
             "links are seen, not followed"
         );
         assert!(fixture.storage.open(link).is_err(), "a link is not followed");
-        assert!(fixture.storage.open_for_repair(link).is_err(), "a link is not written through");
+        assert!(fixture.storage.open_for_repair(link, None).is_err(), "a link is not written through");
     }
 }
 

@@ -15,7 +15,7 @@ use crate::geometry::{Geometry, Tail};
 use crate::redundancy::PartPath;
 use crate::storage::deadline_io::DeadlineIo;
 use crate::storage::{
-    Content, Folder, Layout, LayoutError, ParityPlacement, Reconstruct, RedundancyLocation, Repairable,
+    Content, Folder, Layout, LayoutError, OpenForRepair, ParityPlacement, Reconstruct, RedundancyLocation,
     Repository, Storage, Target, TargetState,
 };
 use crate::tree::{Generation, Names, Stat, join};
@@ -140,8 +140,8 @@ impl Storage for Pool {
         Ok(Box::new(PoolContent::open(&self.shared, path)?))
     }
 
-    fn open_for_repair(&self, path: &[u8]) -> io::Result<Box<dyn Repairable>> {
-        Ok(Box::new(PoolRepair::open(&self.shared, path)?))
+    fn open_for_repair(&self, path: &[u8], content: Option<Box<dyn Content>>) -> io::Result<OpenForRepair> {
+        Ok((Box::new(PoolRepair::open(&self.shared, path)?), content))
     }
 
     fn shown(&self, path: &[u8]) -> PathBuf {

@@ -18,7 +18,7 @@ use crate::format::Metadata;
 use crate::geometry::{Run, merge};
 use crate::redundancy::read_up_to;
 use crate::retry::{Failure, Retry};
-use crate::storage::Repairable;
+use crate::storage::{IsRight, Repairable};
 use crate::tree::{Kind, Stat, Tree, absent_is_none, split};
 use gabion_platform::lock::Lockable;
 use std::collections::BTreeSet;
@@ -279,7 +279,13 @@ impl Repairable for PoolRepair {
         Ok(())
     }
 
-    fn finish(&mut self, metadata: &Metadata, mtime: i64) -> io::Result<(Vec<String>, Stat)> {
+    /// Nobody else writes to the objects, and another version of the file is refused.
+    fn finish(
+        &mut self,
+        metadata: &Metadata,
+        mtime: i64,
+        _is_right: IsRight<'_>,
+    ) -> io::Result<(Vec<String>, Stat)> {
         self.finish_objects()?;
         let shared = Arc::clone(&self.shared);
         let mut change = shared.change()?;

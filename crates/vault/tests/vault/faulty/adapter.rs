@@ -4,8 +4,8 @@ use gabion_vault::coder::Coders;
 use gabion_vault::format::{FileId, Metadata};
 use gabion_vault::geometry::Run;
 use gabion_vault::storage::{
-    Content, Fault, Folder, Layout, LayoutError, ParityPlacement, RedundancyLocation, Repairable, Repository,
-    Storage, Target,
+    Content, Fault, Folder, IsRight, Layout, LayoutError, OpenForRepair, ParityPlacement, RedundancyLocation,
+    Repairable, Repository, Storage, Target,
 };
 use gabion_vault::tree::{Names, Stat, join};
 use std::fmt;
@@ -189,9 +189,14 @@ impl Repairable for FaultyRepair {
         self.inner.set_size(size)
     }
 
-    fn finish(&mut self, metadata: &Metadata, mtime: i64) -> io::Result<(Vec<String>, Stat)> {
+    fn finish(
+        &mut self,
+        metadata: &Metadata,
+        mtime: i64,
+        is_right: IsRight<'_>,
+    ) -> io::Result<(Vec<String>, Stat)> {
         self.plan.check(Point::Finish, &self.path)?;
-        self.inner.finish(metadata, mtime)
+        self.inner.finish(metadata, mtime, is_right)
     }
 }
 
@@ -220,10 +225,14 @@ impl<S: Storage> Storage for Faulty<S> {
         Ok(Box::new(FaultyContent { inner, plan, path: path.to_vec() }))
     }
 
-    fn open_for_repair(&self, path: &[u8]) -> io::Result<Box<dyn Repairable>> {
+    fn open_for_repair(&self, path: &[u8], content: Option<Box<dyn Content>>) -> io::Result<OpenForRepair> {
         self.plan.check(Point::OpenForRepair, path)?;
-        let (inner, plan) = (self.inner.open_for_repair(path)?, self.plan.clone());
-        Ok(Box::new(FaultyRepair { inner, plan, path: path.to_vec() }))
+        let (inner, content) = self.inner.open_for_repair(path, content)?;
+        let faulty = |inner| -> Box<dyn Content> {
+            Box::new(FaultyContent { inner, plan: self.plan.clone(), path: path.to_vec() })
+        };
+        let repair = FaultyRepair { inner, plan: self.plan.clone(), path: path.to_vec() };
+        Ok((Box::new(repair), content.map(faulty)))
     }
 
     fn shown(&self, path: &[u8]) -> PathBuf {
