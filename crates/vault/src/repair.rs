@@ -7,6 +7,8 @@
 //! atomic update.
 
 mod all;
+mod duplicates;
+mod keeping;
 mod path_bytes;
 mod planning;
 mod recording;
@@ -21,6 +23,7 @@ pub use renamed::follow_renamed;
 
 use crate::catalogue::{CatalogueError, Entry, State};
 use crate::damage::{DamageReport, damage_report, remaining_redundancy};
+use crate::display_path::DisplayPath;
 use crate::examine::{
     ExamineError, ExamineOptions, Findings, ProtectedFile, StripeBuffer, StripeFault, examine,
 };
@@ -28,19 +31,19 @@ use crate::format::{Frame, Metadata};
 use crate::metadata::without_privileges;
 use crate::redundancy::{PATIENCE, redo};
 use crate::repair_mark::{self, Mark};
-use crate::replaced;
 use crate::retry::{Failure, Retry, Retryable};
 use crate::run::RunContext;
 use crate::storage::Repairable;
-use crate::tree::{Stat, absent_is_none, split};
+use crate::tree::{Stat, absent_is_none};
 use crate::vault::Vault;
+use duplicates::Duplicates;
 use gabion_platform::lock::Lockable;
 use recording::{note_right, without_redundancy};
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use turn::Turn;
 
 /// Selection of files.
@@ -139,6 +142,8 @@ pub fn repair(vault: &Vault, path: &[u8], context: RunContext<'_>) -> Result<Rep
         begun: None,
         edited: None,
         replaced: None,
+        duplicates: RefCell::default(),
+        duplicates_used: RefCell::default(),
         done: Repaired::new(path),
     };
     if work.protected.stat.is_some() {
@@ -205,6 +210,9 @@ struct Work<'a> {
     edited: Option<BTreeSet<(u64, usize)>>,
     /// File that keeps the overwritten content.
     replaced: Option<(Vec<u8>, File)>,
+    duplicates: RefCell<Duplicates>,
+    /// Files of which blocks were taken.
+    duplicates_used: RefCell<BTreeSet<Vec<u8>>>,
     done: Repaired,
 }
 
@@ -262,14 +270,25 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Reads a stripe again and reconstructs it; none if too few blocks are left.
+    /// Reads a stripe again and reconstructs it; none if too few blocks are left, here and in files with the same
+    /// content.
     fn whole(&self, fault: &StripeFault) -> Result<Option<StripeBuffer>, RepairError> {
         let (coder, mut stripe) = (&self.protected.coder, StripeBuffer::default());
         self.protected.read_whole(&mut stripe, fault.stripe)?;
         if fault.stale {
             stripe.trust_data(coder)?;
         }
-        Ok(stripe.restore(coder, 0..coder.code().blocks())?.then_some(stripe))
+        let all = || 0..coder.code().blocks();
+        if stripe.restore(coder, all())? {
+            return Ok(Some(stripe));
+        }
+        let mut duplicates = self.duplicates.borrow_mut();
+        let used = duplicates.fill(self.vault, self.path, &self.protected, &mut stripe)?;
+        if used.is_empty() || !stripe.restore(coder, all())? {
+            return Ok(None);
+        }
+        self.duplicates_used.borrow_mut().extend(used);
+        Ok(Some(stripe))
     }
 
     /// Repairs frames and headers before data: every good frame is needed while the data is damaged.
@@ -357,6 +376,7 @@ impl Work<'_> {
         repair_mark::note_made(&**storage, repository, &self.protected, findings, self.path)?;
         let mut resized = !wrong_size;
         for fault in findings.faults.iter().filter(|fault| !fault.data.is_empty()) {
+            file.give_way();
             let run = self.protected.cut().run(fault.stripe, 1);
             let Some(stripe) = self.whole(fault)? else {
                 let edited = self.edited.as_ref();
@@ -423,18 +443,22 @@ impl Work<'_> {
                 examined = Some((again, after));
                 Ok(is_right)
             }
+            Err(ExamineError::Stopped) => Ok(false),
             Err(error) => {
                 failed = Some(error);
-                Err(io::ErrorKind::Other.into())
+                Ok(false)
             }
         };
         let finished = file.finish(metadata, mtime, &mut is_right);
-        if let Some(error) = failed
-            && !matches!(error, ExamineError::Stopped)
-        {
+        if let Some(error) = failed {
             return Err(error.into());
         }
         let (failed, stat) = finished?;
+        let used = self.duplicates_used.take();
+        let from = |path: &Vec<u8>| {
+            format!("blocks that its redundancy could not restore are from {}", DisplayPath::bytes(path))
+        };
+        self.done.notes.extend(used.iter().map(from));
         self.done.notes.extend(failed.into_iter().map(|what| format!("could not be given back: {what}")));
         Ok(Written { stat: Some(stat), examined })
     }
@@ -465,70 +489,6 @@ impl Work<'_> {
         let wanted = self.protected.header.generation.size;
         (stat.size == wanted || mark.is_some_and(|mark| mark.knows_size(stat.size, wanted)))
             && after.faults.iter().all(is_known)
-    }
-
-    /// Saves all content that will be overwritten or truncated, durably with its directories.
-    fn keep_replaced(&mut self, findings: &Findings) -> Result<(), RepairError> {
-        if self.has_wrong_size() {
-            self.keep_tail(self.protected.header.generation.size)?;
-        }
-        for fault in findings.faults.iter().filter(|fault| !fault.lost) {
-            let run = self.protected.cut().run(fault.stripe, 1);
-            fault.data.iter().try_for_each(|&column| self.keep_block(&run, column))?;
-        }
-        if let Some((path, file)) = &self.replaced {
-            file.sync_all()?;
-            self.vault.repository.sync_directories(split(path).0)?;
-        }
-        Ok(())
-    }
-
-    /// Saves the present content of a block, at its offset in a sparse file.
-    fn keep_block(&mut self, run: &crate::geometry::Run, column: usize) -> Result<(), RepairError> {
-        let Some(content) = &self.protected.content else { return Ok(()) };
-        let mut bytes = vec![0; run.block as usize];
-        let Ok(got) = content.read(run, 0, column, &mut bytes) else { return Ok(()) };
-        if got > 0 {
-            let start = run.cell(0, column).start;
-            self.keep(&bytes[..got], start)?;
-        }
-        Ok(())
-    }
-
-    /// Saves the content behind the protected size.
-    fn keep_tail(&mut self, size: u64) -> Result<(), RepairError> {
-        let Some(stat) = self.protected.stat.filter(|stat| stat.size > size) else { return Ok(()) };
-        let k = self.protected.header.code.k();
-        // With the present size, every byte lies in some cell.
-        for run in self.protected.header.geometry.cut(stat.size).runs(1) {
-            for column in 0..k {
-                let cell = run.cell(0, column);
-                let Some(content) = self.protected.content.as_ref().filter(|_| cell.end > size) else {
-                    continue;
-                };
-                let mut bytes = vec![0; run.block as usize];
-                let got = content.read(&run, 0, column, &mut bytes).unwrap_or(0);
-                let skip = size.saturating_sub(cell.start).min(got as u64);
-                self.keep(&bytes[skip as usize..got], cell.start + skip)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn keep(&mut self, bytes: &[u8], offset: u64) -> Result<(), RepairError> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        if self.replaced.is_none() {
-            let tree = &self.vault.repository;
-            let (path, file) = replaced::keep_as(tree, self.vault.clock.now(), self.path)?;
-            self.done.replaced = Some(tree.shown(&path));
-            self.replaced = Some((path, file));
-        }
-        if let Some((_, file)) = &self.replaced {
-            file.write_all_at(bytes, offset)?;
-        }
-        Ok(())
     }
 
     /// True if redundancy shares a target with data where it must not. The file then has to be protected again.

@@ -279,6 +279,9 @@ pub trait Repairable {
     /// I/O errors.
     fn set_size(&mut self, size: u64) -> io::Result<()>;
 
+    /// Called now and then: lets programs go on that wait to open the file.
+    fn give_way(&mut self) {}
+
     /// Restores owner, permissions and attributes, makes everything durable, and then restores the mtime if `is_right`
     /// finds the content right. Storage that others can write to past this program asks `is_right`, and gives back the
     /// mtime only if nobody has written since: a write of others must not look like damage. Returns the metadata that

@@ -39,6 +39,7 @@ fn replaced_content_is_durable_before_it_is_overwritten() {
         file.write_all_at(b"rotten", at).unwrap();
     }
     file.set_modified(modified).unwrap();
+    drop(file);
     let calls = traced(
         &fixture,
         "fsync,fdatasync,write,pwrite64,pwritev2,ftruncate,fallocate",

@@ -76,6 +76,7 @@ fn a_killed_repair_leaves_nothing_worse() {
         // Up to an eighth of the file in one piece: one column or two of many stripes.
         let start = seed.below(content.len() as u64 * 7 / 8);
         file.write_all_at(&seed.bytes(3 << 20), start).unwrap();
+        drop(file);
         let repair = ["repair", "tree", "--yes", "--revert-changes"];
         killed += u32::from(fixture.run_killed(moment(&mut seed, round, 40), &repair));
         fixture.expect(0, &repair);

@@ -59,6 +59,7 @@ fn a_full_disk_under_the_output_stops_no_work() {
     let modified = file.metadata().unwrap().modified().unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &vec![7; 3_000_000], 0).unwrap();
     file.set_modified(modified).unwrap();
+    drop(file);
     fixture.expect_full(3, &["scrub", "tree"]);
     fixture.expect_full(3, &["repair", "tree", "--yes"]);
     fixture.expect_full(3, &["status", "tree"]);

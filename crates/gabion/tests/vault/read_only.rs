@@ -52,6 +52,7 @@ fn assert_is_served(fixture: &Fixture, seal: impl Fn() -> Option<Box<dyn std::an
     let file = std::fs::File::options().write(true).open(&rotten).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, b"rot", 1_000_000).unwrap();
     file.set_modified(modified).unwrap();
+    drop(file);
     let before = inventory(&fixture.dir().join("other"));
     let Some(sealed) = seal() else {
         gabion_testkit::skip!("{test}: nothing can be mounted here");

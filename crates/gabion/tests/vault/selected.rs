@@ -136,6 +136,7 @@ fn a_selected_file_with_silent_corruption_is_damaged() {
     let file = std::fs::File::options().write(true).open(&path).unwrap();
     (&file).write_all(&bytes).unwrap();
     file.set_modified(modified).unwrap();
+    drop(file);
     let report = fixture.json(1, &["protect", "tree/sub/b"]);
     assert_eq!(report["damaged"][0]["path"], "sub/b", "{report}");
     assert_eq!((&report["encoded"], &report["affected"]), (&0.into(), &1.into()));

@@ -175,6 +175,7 @@ fn a_changelog_is_moved_to_a_server_and_back() {
     let content = std::fs::read(fixture.path("sub/b")).unwrap();
     damaged.write_all_at(&[!content[1000]], 1000).unwrap();
     damaged.set_modified(modified).unwrap();
+    drop(damaged);
     run(1, &["scrub", "tree"]);
     fixture.write("a", b"changed");
     for (to, is_shared) in [(address.as_str(), true), ("embedded", false), (address.as_str(), true)] {

@@ -63,6 +63,7 @@ fn repair_keeps_changed_files_by_default() {
     let undamaged = std::fs::read(fixture.path("sub/c")).unwrap();
     let file = std::fs::File::options().write(true).open(fixture.path("a")).unwrap();
     file.write_all_at(b"work of an afternoon", 5000).unwrap();
+    drop(file);
     damage(&fixture, "sub/c", 100, 1);
     for args in [&["repair", "tree", "--yes"][..], &["repair", "tree", "--yes", "--keep-changed"]] {
         // What is skipped is left unrepaired.

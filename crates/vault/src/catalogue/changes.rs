@@ -278,4 +278,18 @@ impl Catalogue {
         };
         self.wrap(find())
     }
+
+    /// Files of this size, `most` at most. Reads the whole catalogue.
+    ///
+    /// # Errors
+    /// [`CatalogueError`].
+    pub fn of_size(&self, size: u64, most: usize) -> Result<Vec<Vec<u8>>> {
+        let find = || {
+            let mut find = self.connection.prepare_cached(queries::OF_SIZE)?;
+            let path =
+                |row: &rusqlite::Row<'_>| Ok(join(row.get_ref(0)?.as_blob()?, row.get_ref(1)?.as_blob()?));
+            find.query_map(params![size as i64, most as i64], path)?.collect()
+        };
+        self.wrap(find())
+    }
 }

@@ -18,6 +18,10 @@ pub(super) const NAMES_OF: &str = "SELECT (SELECT path FROM directories WHERE nu
 pub(super) const LIKE: &str = "SELECT (SELECT path FROM directories WHERE number = directory), name FROM files \
      WHERE mtime = ? AND size = ? LIMIT 1";
 
+/// Files of a size.
+pub(super) const OF_SIZE: &str = "SELECT (SELECT path FROM directories WHERE number = directory), name FROM files \
+     WHERE size = ? LIMIT ?";
+
 /// Number of files in directories that satisfy a condition.
 pub(super) fn count_in(directories: &str) -> String {
     format!(

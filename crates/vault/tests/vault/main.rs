@@ -6,6 +6,7 @@ mod clock;
 mod columns;
 mod damage;
 mod due;
+mod duplicates;
 mod every_byte;
 mod existing;
 mod faulty;

@@ -24,7 +24,7 @@ use std::time::Duration;
 const PAGE: u64 = 4096;
 
 /// Time for programs that have just begun to close the file.
-const PATIENCE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A file under repair.
 #[derive(Debug)]
@@ -63,10 +63,7 @@ impl PlainRepair {
 
     /// Changes the file, unless others have changed it since the last time.
     fn change(&mut self, change: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
-        if self.lease.as_ref().is_some_and(|lease| !lease.is_held()) {
-            // Another program waits to open it.
-            self.lease = None;
-        }
+        self.give_way();
         self.refuse_foreign_changes()?;
         change(&self.file)?;
         self.last = stat_of(&self.file)?;
@@ -99,6 +96,12 @@ impl Repairable for PlainRepair {
 
     fn set_size(&mut self, size: u64) -> io::Result<()> {
         self.change(|file| file.set_len(size))
+    }
+
+    fn give_way(&mut self) {
+        if self.lease.as_ref().is_some_and(|lease| !lease.is_held()) {
+            self.lease = None;
+        }
     }
 
     fn finish(

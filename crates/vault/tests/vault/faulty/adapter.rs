@@ -189,6 +189,10 @@ impl Repairable for FaultyRepair {
         self.inner.set_size(size)
     }
 
+    fn give_way(&mut self) {
+        self.inner.give_way();
+    }
+
     fn finish(
         &mut self,
         metadata: &Metadata,
