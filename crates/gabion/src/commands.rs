@@ -1,10 +1,12 @@
 //! The command line: one file per command.
 
 mod bench;
+mod completions;
 mod daemon;
 mod device;
 mod forecast;
 mod info;
+mod manual;
 mod mount;
 mod pool;
 mod served;
@@ -63,6 +65,10 @@ enum Command {
     Forecast(Box<forecast::Args>),
     /// Show this machine and the kernel that the engine chose
     Info(info::Args),
+    /// Print a script that completes commands and options in a shell
+    Completions(completions::Args),
+    /// Write the manual pages into a directory
+    Manual(manual::Args),
     #[command(hide = true, disable_help_flag = true)]
     Bench(bench::Args),
 }
@@ -73,6 +79,7 @@ impl Cli {
         match &self.command {
             Command::Status(_) | Command::Diff(_) | Command::Policy(_) | Command::Whatif(_) => true,
             Command::Forecast(_) | Command::Info(_) | Command::Bench(_) => true,
+            Command::Completions(_) => true,
             Command::Pool(args) => args.only_reads(),
             Command::Shard(args) => args.only_reads(),
             Command::Daemon(args) => args.only_reads(),
@@ -100,6 +107,8 @@ impl Cli {
             Command::Shard(args) => args.run(),
             Command::Forecast(args) => args.run(),
             Command::Info(args) => args.run(),
+            Command::Completions(args) => args.run(),
+            Command::Manual(args) => args.run(),
             Command::Bench(args) => args.run(),
         }
     }

@@ -131,3 +131,47 @@ fn bench_names_the_command_to_type() {
         assert!(message.trim_end().ends_with(expected), "{message}");
     }
 }
+
+#[test]
+fn bash_completes_commands_and_options() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("gabion");
+    let printed = Command::new(env!("CARGO_BIN_EXE_gabion")).args(["completions", "bash"]).output().unwrap();
+    assert!(printed.status.success(), "{printed:?}");
+    std::fs::write(&script, printed.stdout).unwrap();
+    for (words, wanted) in [("gabion rep", "repair"), ("gabion repair --rev", "--revert-changes")] {
+        let last = words.rsplit(' ').next().unwrap();
+        let asked = format!(
+            "source {}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMP_LINE='{words}'; \
+             _gabion gabion '{last}' ''; echo \"${{COMPREPLY[@]}}\"",
+            script.display()
+        );
+        let output = Command::new("bash").args(["-c", &asked]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), wanted, "{output:?}");
+    }
+}
+
+#[test]
+fn each_command_of_the_help_has_a_manual_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let pages = dir.path().join("man1");
+    let run = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_gabion")).args(args).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run(&["manual", pages.to_str().unwrap()]);
+    let help = run(&["--help"]);
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let of_commands =
+        commands.take_while(|line| line.starts_with("  ")).filter(|line| !line.starts_with("   "));
+    let names = of_commands.filter_map(|line| line.split_whitespace().next());
+    let mut count = 0;
+    for name in names.filter(|name| *name != "help") {
+        let page = std::fs::read_to_string(pages.join(format!("gabion-{name}.1"))).unwrap();
+        assert!(page.contains(".SH OPTIONS") && page.contains(name), "{name}: {page}");
+        count += 1;
+    }
+    assert!(count > 15, "{count} of {help}");
+    assert!(std::fs::read_to_string(pages.join("gabion.1")).unwrap().contains("repair"));
+}
