@@ -16,7 +16,7 @@ use crate::{Changelog, MAX_PAGE};
 use gabion_platform::world::{Nanos, SECOND};
 use std::time::Duration;
 
-pub use random::compare_with_model;
+pub use random::{KINDS, compare_with_model};
 
 /// Where changelogs come from.
 pub type Site<'a> = &'a (dyn Fn(&str) -> Box<dyn Changelog> + Sync);

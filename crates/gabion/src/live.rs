@@ -61,6 +61,13 @@ pub enum LiveError {
     /// The mount failed.
     #[error(transparent)]
     Mount(#[from] MountError),
+    /// The changelog's server did not answer at the end of a mount.
+    #[error(
+        "the changelog's server has not answered for {} s: what was changed last may not be recorded. The mark of \
+         this mount stays on the server: once it is lost, `gabion status` says EXPOSED until a scan, as by `gabion \
+         protect`, has found the changes", .0.as_secs()
+    )]
+    Unanswered(std::time::Duration),
     /// Error of the pool.
     #[error(transparent)]
     Pool(#[from] PoolError),

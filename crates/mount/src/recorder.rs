@@ -10,10 +10,11 @@ use gabion_platform::lock::Lockable;
 use gabion_platform::sync;
 use gabion_vault::changelog::monitors::MonitorKind;
 use gabion_vault::changelog::{Change, Changelog, Error, Span, Ticket, When};
-use gabion_vault::mark::{Mark, OnNotice};
+use gabion_vault::mark::{Mark, OnNotice, Pulse};
 use gabion_vault::policy::Policy;
 use gabion_vault::private::read_text;
 use gabion_vault::tree::{Stat, Tree};
+use gabion_vault::vault::MOUNTED;
 use gabion_vault::world::{Clock, Nanos, SECOND};
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -22,9 +23,6 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
-
-/// Name of the mark file of a running mount, in its repository.
-pub const MARK: &str = "mounted";
 
 /// A file that is written without pause becomes due after this many quiet periods, but not before [`SHORTEST_CAP`].
 const QUIET_PERIODS: Nanos = 10;
@@ -78,8 +76,8 @@ struct MarkFile {
 impl MarkFile {
     /// Creates and locks the file. Also says whether a dead mount left one.
     fn begin(repository: Tree) -> io::Result<(MarkFile, bool)> {
-        let left = repository.find(MARK.as_bytes())?.is_some();
-        let file = Lockable::from(repository.write_or_create(MARK.as_bytes(), 0o600)?);
+        let left = repository.find(MOUNTED.as_bytes())?.is_some();
+        let file = Lockable::from(repository.write_or_create(MOUNTED.as_bytes(), 0o600)?);
         // A running mount holds the lock; this one would remove its mark at the end.
         if file.try_lock().is_err() {
             let holder = read_text(&*file).unwrap_or_default();
@@ -102,7 +100,7 @@ impl MarkFile {
     }
 
     fn remove(&self) -> io::Result<()> {
-        self.repository.remove(MARK.as_bytes())
+        self.repository.remove(MOUNTED.as_bytes())
     }
 }
 
@@ -123,16 +121,6 @@ impl Recorder {
     ) -> io::Result<Recorder> {
         let tree = Tree::open_owned(repository)?;
         let mark = Mark::begin(&changelog, MonitorKind::Mount, &clock, notice)?;
-        // One that was left when the changelog moved to a server.
-        let has_file = mark.is_none() || tree.find(MARK.as_bytes())?.is_some();
-        let (file, left) = if has_file {
-            MarkFile::begin(tree).map(|(file, left)| (Some(file), left))?
-        } else {
-            (None, false)
-        };
-        if let (Some(file), None) = (&file, &mark) {
-            file.write()?;
-        }
         let recorder = Recorder {
             changelog,
             policy,
@@ -142,17 +130,59 @@ impl Recorder {
             gap_lock: Mutex::new(()),
             tickets: Mutex::new(VecDeque::new()),
             recorded: AtomicU64::new(0),
-            file: Mutex::new(file),
+            file: Mutex::new(None),
             mark: RwLock::new(mark),
         };
+        match recorder.begin(tree) {
+            Ok(()) => Ok(recorder),
+            Err(error) => match recorder.remove_mark() {
+                Ok(()) => Err(error),
+                Err(why) => {
+                    Err(io::Error::other(format!("{error}; its mark stays, and will be lost: {why}")))
+                }
+            },
+        }
+    }
+
+    /// Takes the mark file, if there is to be one, and records what a dead mount may have left.
+    fn begin(&self, repository: Tree) -> io::Result<()> {
+        let has_mark = sync::read(&self.mark).is_some();
+        // One that was left when the changelog moved to a server.
+        if has_mark && repository.find(MOUNTED.as_bytes())?.is_none() {
+            return Ok(());
+        }
+        let (file, left) = MarkFile::begin(repository)?;
+        if !has_mark {
+            file.write()?;
+        }
         if left {
-            let gap = Change::gap(Vec::new(), When::now(recorder.clock.now(), u8::MAX));
-            recorder.changelog.record(&[gap]).map_err(io::Error::other)?;
+            let gap = Change::gap(Vec::new(), When::now(self.clock.now(), u8::MAX));
+            self.changelog.record(&[gap]).map_err(io::Error::other)?;
         }
-        if sync::read(&recorder.mark).is_some() {
-            recorder.remove_file()?;
+        if has_mark {
+            return file.remove();
         }
-        Ok(recorder)
+        *sync::lock(&self.file) = Some(file);
+        Ok(())
+    }
+
+    /// Tells how long the server of a deployment has not answered.
+    pub fn pulse(&self) -> Option<Pulse> {
+        sync::read(&self.mark).as_ref().map(Mark::pulse)
+    }
+
+    /// Removes the mark of a mount that never began.
+    ///
+    /// # Errors
+    /// The mark cannot be removed.
+    pub fn withdraw(&self) -> io::Result<()> {
+        self.remove_mark()?;
+        self.remove_file()
+    }
+
+    fn remove_mark(&self) -> io::Result<()> {
+        let mark = sync::write(&self.mark).take();
+        mark.map_or(Ok(()), Mark::finish).map_err(io::Error::other)
     }
 
     /// Flushes, and removes the mark if every change is recorded.
@@ -164,8 +194,7 @@ impl Recorder {
         if self.gap_pending.load(Ordering::Acquire) {
             return Ok(());
         }
-        let mark = sync::write(&self.mark).take();
-        mark.map_or(Ok(()), Mark::finish).map_err(io::Error::other)?;
+        self.remove_mark()?;
         self.remove_file()
     }
 

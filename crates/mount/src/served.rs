@@ -12,11 +12,12 @@ use fuser::{
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
     ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use rustix::fs::XattrFlags;
+use rustix::fs::{OFlags, XattrFlags};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
@@ -64,14 +65,16 @@ macro_rules! call {
 pub(crate) struct Served {
     files: FileSystem,
     kernel: Kernel,
+    is_over: Arc<AtomicBool>,
 }
 
 /// Handle for notifications to the kernel; empty until the file system is mounted.
 pub(crate) type Kernel = Arc<OnceLock<Notifier>>;
 
 impl Served {
-    pub(crate) fn new(files: FileSystem, kernel: Kernel) -> Served {
-        Served { files, kernel }
+    /// `is_over` becomes true when the kernel has no more requests.
+    pub(crate) fn new(files: FileSystem, kernel: Kernel, is_over: Arc<AtomicBool>) -> Served {
+        Served { files, kernel, is_over }
     }
 
     /// To be called before every change.
@@ -136,6 +139,7 @@ impl Filesystem for Served {
     }
 
     fn destroy(&mut self) {
+        self.is_over.store(true, Ordering::Release);
         match &mut self.files {
             FileSystem::Directory(files) => files.flusher.end(),
             FileSystem::Pool(files) => files.flusher.end(),
@@ -331,7 +335,7 @@ impl Filesystem for Served {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
-        _: OpenFlags,
+        how: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
@@ -340,8 +344,22 @@ impl Filesystem for Served {
             true => self.drop_rights(number, handle),
             false => Ok(()),
         };
-        let written = dropped.and_then(|()| call!(self.write(handle.0, offset, data)));
-        answer!(reply, written, written => reply.written(written as u32));
+        // As the descriptor is now: nobody is told of `F_SETFL`. Pages of mappings have their places.
+        let appends = how.0 as u32 & OFlags::APPEND.bits() != 0;
+        let appends = appends && !flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let written = dropped.and_then(|()| match &self.files {
+            FileSystem::Directory(files) if appends => files.append(handle.0, offset, data),
+            FileSystem::Directory(files) => Ok((files.write(handle.0, offset, data)?, offset)),
+            // Nobody else writes to the files of a mounted pool: the kernel knows their sizes.
+            FileSystem::Pool(files) => Ok((files.shared.write(handle.0, offset, data)?, offset)),
+        });
+        let is_elsewhere = written.as_ref().is_ok_and(|(_, place)| *place != offset);
+        answer!(reply, written, (written, _) => reply.written(written as u32));
+        if is_elsewhere && let Some(kernel) = self.kernel.get() {
+            // After the reply, since until then the kernel holds the pages: it has put the bytes at its offset. If this
+            // fails, they are there until the file is opened again.
+            let _ = kernel.inval_inode(number, offset.cast_signed(), 0);
+        }
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {

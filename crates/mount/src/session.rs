@@ -7,6 +7,8 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Read-ahead window of the kernel, in KiB: 16 requests of 1 MiB are in flight at once. The default of 128 KiB leaves a
@@ -97,6 +99,7 @@ pub enum MountError {
 #[derive(Debug)]
 pub struct Mounted {
     session: BackgroundSession,
+    is_over: Arc<AtomicBool>,
 }
 
 /// Mounts a directory or a pool.
@@ -124,12 +127,14 @@ pub fn mount(files: impl Into<FileSystem>, at: &Path, options: &Options) -> Resu
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = true;
     let kernel = Kernel::default();
-    let session = Session::new(Served::new(files.into(), Kernel::clone(&kernel)), at, &config);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let served = Served::new(files.into(), Kernel::clone(&kernel), Arc::clone(&is_over));
+    let session = Session::new(served, at, &config);
     let session = session.map_err(refused)?;
     kernel.get_or_init(|| session.notifier());
     let session = session.spawn().map_err(refused)?;
     read_ahead(at);
-    Ok(Mounted { session })
+    Ok(Mounted { session, is_over })
 }
 
 /// Unmounts a mount of a dead process at `at`. True if there was one.
@@ -160,9 +165,21 @@ fn read_ahead(at: &Path) {
 }
 
 impl Mounted {
-    /// True if it was unmounted from outside.
+    /// True if it was unmounted from outside. What was written may still be on its way to the changelog.
     pub fn is_over(&self) -> bool {
-        self.session.guard.is_finished()
+        self.is_over.load(Ordering::Acquire) || self.session.guard.is_finished()
+    }
+
+    /// Waits until everything is on its way to the changelog, once it [is over](Mounted::is_over).
+    pub fn wait(&self) {
+        while !self.session.guard.is_finished() {
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// What [`is_over`](Mounted::is_over) tells, for others.
+    pub fn over(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_over)
     }
 
     /// Unmounts. Waits up to `patience` while programs use the mount, then detaches it: open files stay usable, new

@@ -2,13 +2,14 @@
 
 use crate::catalogue::{Catalogue, CatalogueError, Entry, State};
 use crate::coder::Coders;
-use crate::examine::belonging;
+use crate::examine::{belonging, open_in_order};
 use crate::format::Header;
 use crate::redundancy::{Part, REDUNDANCY};
 use crate::run::{Progress, RunContext};
 use crate::storage::Storage;
 use crate::tree::{Generation, Kind, Tree, absent_is_none, join};
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::io;
 
 /// Results of a rebuild.
@@ -189,9 +190,10 @@ fn entry_of(storage: &dyn Storage, coders: &Coders, path: &[u8], rebuilt: &mut R
         rebuilt.unusable.push((storage.shown(path), error.to_string()));
         Vec::new()
     });
-    for holder in holders {
+    let Ok(opened) = open_in_order(&holders, |holder| Ok::<_, Infallible>(holder.place.open(coders)));
+    for (holder, opened) in holders.iter().zip(opened) {
         let place = &holder.place;
-        match place.open(coders) {
+        match opened {
             Ok(part) => parts.extend(part.filter(|part| holder.owns(&part.header))),
             Err(error) => rebuilt.unusable.push((place.tree.shown(&place.path), error.to_string())),
         }

@@ -23,11 +23,12 @@ mod write_tracker;
 use crate::changelog::Entry;
 use crate::coder::{Coder, Coders};
 use crate::damage::DamageReport;
+use crate::examine::open_in_order;
 use crate::format::{FileId, Header, Records, Version};
 use crate::geometry::merge;
 use crate::reconstruct::{ReconstructError, reconstruct_ranges};
 use crate::redundancy::{Draft, Part, PartPath, redo};
-use crate::storage::{Content, Layout, ParityPlacement, Storage};
+use crate::storage::{Content, Layout, ParityPlacement, RedundancyLocation, Storage};
 use crate::team::Team;
 use crate::tree::{Generation, Stat};
 use crate::version::{is_doubtful, is_in_doubt, is_same_content};
@@ -441,10 +442,11 @@ impl Encoder<'_> {
         if holders.iter().any(|holder| holder.owner.is_some_and(|id| id.inode() != stat.inode)) {
             return Err(EncodeError::Changed);
         }
-        for holder in holders {
+        let is_planned = |place: &PartPath| placements.iter().any(|it| it.place.is(place));
+        let open = |at: &RedundancyLocation| open_old(&at.place, self.coders, is_planned(&at.place));
+        for (holder, opened) in holders.iter().zip(open_in_order(&holders, open)?) {
             let place = holder.place.clone();
-            let is_planned = placements.iter().any(|placement| placement.place.is(&place));
-            let opened = open_old(&place, self.coders, is_planned)?;
+            let is_planned = is_planned(&place);
             if opened.is_unusable && !is_planned {
                 obsolete.push(place);
                 continue;

@@ -7,11 +7,13 @@
 //! newest revision is used, among several of these the one that matches the most blocks, and the frames of the others
 //! are stale.
 
+mod in_order;
 mod protected_file;
 mod stripe;
 mod stripe_reader;
 mod versions;
 
+pub(crate) use in_order::open_in_order;
 pub use protected_file::ProtectedFile;
 pub(crate) use protected_file::belonging;
 pub use stripe::{BlockFault, BlockState, StripeBuffer, StripeFault};

@@ -14,8 +14,9 @@
 
 use crate::catalogue::{Catalogue, CatalogueError, Change, Class, Recent};
 use crate::policy::Guard;
-use crate::tree::{Tree, join};
+use crate::tree::{Tree, absent_is_none, join};
 use crate::world::Nanos;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 
@@ -37,8 +38,37 @@ pub struct Held {
     pub before: Recent,
 }
 
-/// Identity of a change-set.
+/// What the guard says of a change-set.
 #[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Judgement {
+    /// There is nothing to approve: an approval, if there is one, is of another change-set.
+    Passed,
+    /// It would be held, and exactly this change-set was approved.
+    Approved(Digest),
+    /// It waits for an approval.
+    Held(Held),
+}
+
+impl Judgement {
+    /// The change-set, if it is held.
+    pub fn held(&self) -> Option<&Held> {
+        match self {
+            Judgement::Held(held) => Some(held),
+            Judgement::Passed | Judgement::Approved(_) => None,
+        }
+    }
+
+    /// The change-set, if it was approved.
+    pub fn approved(&self) -> Option<&Digest> {
+        match self {
+            Judgement::Approved(digest) => Some(digest),
+            Judgement::Passed | Judgement::Held(_) => None,
+        }
+    }
+}
+
+/// Identity of a change-set.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Digest(String);
 
 /// Error for text that is not a digest.
@@ -73,7 +103,7 @@ pub fn check(
     is_empty: bool,
     repository: &Tree,
     now: Nanos,
-) -> Result<Option<Held>, GuardError> {
+) -> Result<Judgement, GuardError> {
     let counts = catalogue.count_changes()?;
     let (removed, changed) = (counts.of(Class::Removed).0, counts.of(Class::Changed).0);
     let before = recent(catalogue, guard, now)?;
@@ -81,15 +111,15 @@ pub fn check(
     let known = known + before.removed;
     // Without deletions and changes there is nothing to approve.
     if !exceeded || removed + changed == 0 {
-        return Ok(None);
+        return Ok(Judgement::Passed);
     }
     let restless = catalogue.count_restless()?;
     let excused = restless > 0 && !is_exceeded(guard, known, (0, restless), Recent::default());
     let digest = digest(catalogue, excused)?;
     if is_approved(repository, &digest)? {
-        return Ok(None);
+        return Ok(Judgement::Approved(digest));
     }
-    Ok(Some(Held { digest, removed, changed, known, before }))
+    Ok(Judgement::Held(Held { digest, removed, changed, known, before }))
 }
 
 /// Digest of the last scan's change-set. With `excused`, the versions of continuously written files are ignored.
@@ -166,27 +196,48 @@ pub fn is_approved(repository: &Tree, digest: &Digest) -> io::Result<bool> {
     Ok(repository.find(&join(APPROVED, digest.0.as_bytes()))?.is_some())
 }
 
-/// True if any change-set is approved and not carried out yet.
-pub fn is_any_approved(repository: &Tree) -> bool {
-    let names = repository.directory(APPROVED).and_then(|directory| directory.names());
-    names.is_ok_and(|names| names.iter().len() > 0)
+/// All change-sets that are approved and not carried out yet.
+///
+/// # Errors
+/// The operating system fails.
+pub fn approvals(repository: &Tree) -> io::Result<BTreeSet<Digest>> {
+    let Some(directory) = absent_is_none(repository.directory(APPROVED))? else { return Ok(BTreeSet::new()) };
+    let names = directory.names()?;
+    let digest = |name: &[u8]| std::str::from_utf8(name).ok()?.parse().ok();
+    Ok(names.iter().filter_map(|(name, _)| digest(name)).collect())
 }
 
-/// Removes approvals after their change-set was carried out. The changes that it contained, and those older than the
-/// window, no longer count.
+/// Concludes a change-set that is not held and was carried out. If it was `approved`, the changes that it contained no
+/// longer count, nor do those older than the window. Removes the approval, and those that were `known` before the tree
+/// was scanned: they were for change-sets of before, and must never release a later one.
 ///
 /// # Errors
 /// The catalogue or the operating system fails.
-pub fn clear(repository: &Tree, catalogue: &Catalogue, guard: &Guard, now: Nanos) -> Result<(), GuardError> {
-    let mut before = now.saturating_sub(guard.window);
-    if let Some(directory) = crate::tree::absent_is_none(repository.directory(APPROVED))? {
-        for (name, _) in directory.names()?.iter() {
-            before = Nanos::MAX;
-            repository.remove(&join(APPROVED, name))?;
-        }
-    }
+pub fn clear(
+    repository: &Tree,
+    catalogue: &Catalogue,
+    guard: &Guard,
+    now: Nanos,
+    approved: Option<&Digest>,
+    known: &BTreeSet<Digest>,
+) -> Result<(), GuardError> {
+    forget_approvals(repository, approved.into_iter().chain(known))?;
     catalogue.forget_held()?;
+    let before = if approved.is_some() { Nanos::MAX } else { now.saturating_sub(guard.window) };
     Ok(catalogue.forget_recent(before)?)
+}
+
+/// Removes approvals.
+///
+/// # Errors
+/// The operating system fails.
+pub fn forget_approvals<'a>(
+    repository: &Tree,
+    digests: impl IntoIterator<Item = &'a Digest>,
+) -> io::Result<()> {
+    digests
+        .into_iter()
+        .try_for_each(|digest| repository.remove(&join(APPROVED, digest.0.as_bytes())).map(drop))
 }
 
 /// Error of the guard.

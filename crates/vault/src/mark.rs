@@ -60,6 +60,16 @@ pub struct Mark {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Tells how long a server has not answered, also after the mark is gone.
+pub struct Pulse(Arc<Shared>);
+
+impl Pulse {
+    /// Time since the begin of the last renewal that succeeded.
+    pub fn silent_for(&self) -> Duration {
+        self.0.state().renewed.elapsed()
+    }
+}
+
 struct Shared {
     changelog: Arc<dyn Changelog>,
     monitor: Monitor,
@@ -109,6 +119,11 @@ impl Mark {
         while state.renewed.elapsed() >= VALID && !state.is_over {
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Tells how long the server has not answered.
+    pub fn pulse(&self) -> Pulse {
+        Pulse(Arc::clone(&self.shared))
     }
 
     /// Removes the mark: everything is recorded.

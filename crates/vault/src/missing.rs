@@ -1,9 +1,10 @@
 //! Columns that files miss because their targets are unavailable.
 
 use crate::catalogue::{CatalogueError, Entry, State};
-use crate::examine::belonging;
+use crate::examine::{belonging, open_in_order};
+use crate::redundancy::Part;
 use crate::storage::plain::{DATA, REPOSITORY};
-use crate::storage::{Target, TargetState};
+use crate::storage::{RedundancyLocation, Target, TargetState};
 use crate::vault::Vault;
 use std::collections::BTreeMap;
 
@@ -28,11 +29,11 @@ pub(crate) fn remaining_columns(
 ) -> Option<RemainingColumns> {
     let gone = |name: &[u8]| targets.iter().any(|target| target == name);
     let locations = vault.storage.redundancy_locations(path).ok()?;
-    let mut parts = Vec::new();
-    for location in &locations {
-        let part = location.place.open_conclusive(&vault.coders).ok()?;
-        parts.extend(part.filter(|part| location.owns(&part.header)));
-    }
+    let opened = open_in_order(&locations, |it| it.place.open_conclusive(&vault.coders)).ok()?;
+    let owned = |(location, part): (&RedundancyLocation, Option<Part>)| {
+        part.filter(|part| location.owns(&part.header))
+    };
+    let parts: Vec<Part> = locations.iter().zip(opened).filter_map(owned).collect();
     let now = vault.storage.find(path).ok().flatten();
     let (mut parts, _) = belonging(parts, now.map(|stat| stat.generation()));
     let revision = parts.first().map(|part| part.header.revision);

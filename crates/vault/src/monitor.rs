@@ -179,7 +179,20 @@ impl Live {
             return Err(MonitorError::Pool);
         }
         let watching = take_watch(&vault, options.command)?;
-        let mark = begin_mark(&vault, &notify)?;
+        let mut mark = begin_mark(&vault, &notify)?;
+        Live::watch(vault, options, notify, (&mut mark, watching)).inspect_err(|_| {
+            // It saw nothing. A mark that stays is lost after a while: then the tree is scanned.
+            let _ = mark.take().map(Mark::finish);
+        })
+    }
+
+    fn watch(
+        vault: Vault,
+        options: Options,
+        notify: Notify,
+        (mark, watching): (&mut Option<Mark>, Lock),
+    ) -> Result<Live, MonitorError> {
+        refuse_if_moved(&vault)?;
         let (source, instead) = open(&vault, options.source)?;
         let shared = Shared::new(&vault, source.name(), notify)?;
         let unseen = match source.name() {
@@ -190,7 +203,7 @@ impl Live {
         (shared.notify)(&Notice::WatchStarted { source: source.name(), instead, mounts: unseen, unwatched });
         let recorder = recorder::Recorder::new(source, &vault, options, Arc::clone(&shared))?;
         let recorder = thread::Builder::new().name("recorder".to_owned()).spawn(move || recorder.run())?;
-        Live::with_keeper(vault, options, shared, Some(recorder), (mark, watching))
+        Live::with_keeper(vault, options, shared, Some(recorder), (mark.take(), watching))
     }
 
     /// Keeps a tree protected whose changes are recorded by another component, for example a mount. Begins with a scan
@@ -200,6 +213,7 @@ impl Live {
     /// See [`MonitorError`].
     pub fn keep(vault: Vault, options: Options, notify: Notify) -> Result<Live, MonitorError> {
         let watching = take_watch(&vault, options.command)?;
+        refuse_if_moved(&vault)?;
         let shared = Shared::new(&vault, "mount", notify)?;
         Live::with_keeper(vault, options, shared, None, (None, watching))
     }
@@ -266,6 +280,10 @@ fn begin_mark(vault: &Vault, notify: &Notify) -> std::io::Result<Option<Mark>> {
     let notify = Arc::clone(notify);
     let notice = Box::new(move |notice: &MarkNotice| notify(&Notice::Trouble(notice.to_string())));
     Mark::begin(&vault.changelog, MonitorKind::Watch, &vault.clock, notice)
+}
+
+fn refuse_if_moved(vault: &Vault) -> std::io::Result<()> {
+    vault.refuse_if_moved().map_err(std::io::Error::other)
 }
 
 /// Takes the lock that allows one watch per vault and host.

@@ -9,7 +9,7 @@ use crate::coder::Coders;
 use crate::displaced::{self, Awaited};
 use crate::examine::{self, ExamineError, ProtectedFile};
 use crate::format::header::Version;
-use crate::guard::{self, GuardError, Held};
+use crate::guard::{self, GuardError, Held, Judgement};
 use crate::missing;
 use crate::portions::OfVault;
 use crate::redundancy::REDUNDANCY;
@@ -196,26 +196,28 @@ fn compare_restored(vault: &Vault, context: RunContext<'_>) -> Result<(), ScanEr
     })
 }
 
-/// Result of the guard for the last scan. Records nothing.
+/// Judgement of the guard on the last scan. Records nothing.
 ///
 /// # Errors
 /// See [`GuardError`].
-pub fn would_hold(vault: &Vault, seen: &Seen) -> Result<Option<Held>, GuardError> {
+pub fn would_hold(vault: &Vault, seen: &Seen) -> Result<Judgement, GuardError> {
     let now = vault.clock.now();
     guard::check(&vault.catalogue, &vault.policy.guard, seen.known, seen.is_nothing(), &vault.repository, now)
 }
 
-/// Result of the guard for the last scan. If it holds the change-set, its files are recorded: those that change again
+/// Judgement of the guard on the last scan. If it holds the change-set, its files are recorded: those that change again
 /// before the next scan are identified by path only.
 ///
 /// # Errors
 /// See [`GuardError`].
-pub fn held(vault: &Vault, seen: &Seen) -> Result<Option<Held>, GuardError> {
-    if would_hold(vault, seen)?.is_none() {
-        return Ok(None);
+pub fn judge(vault: &Vault, seen: &Seen) -> Result<Judgement, GuardError> {
+    match would_hold(vault, seen)? {
+        Judgement::Held(_) => {
+            vault.catalogue.note_held()?;
+            would_hold(vault, seen)
+        }
+        judgement => Ok(judgement),
     }
-    vault.catalogue.note_held()?;
-    would_hold(vault, seen)
 }
 
 /// Result of looking up a change-set for an approval.
@@ -243,12 +245,12 @@ pub fn approval(
     context: RunContext<'_>,
 ) -> Result<Approval, ProtectError> {
     let seen = scan(vault, context)?;
-    let held = if dry { would_hold(vault, &seen) } else { held(vault, &seen) };
-    Ok(match held? {
-        Some(held) if held.digest == *digest => Approval::Held(held),
-        Some(held) => Approval::Other(held),
-        None if guard::is_approved(&vault.repository, digest)? => Approval::Given,
-        None => Approval::Nothing,
+    let judgement = if dry { would_hold(vault, &seen) } else { judge(vault, &seen) };
+    Ok(match judgement? {
+        Judgement::Held(held) if held.digest == *digest => Approval::Held(held),
+        Judgement::Held(held) => Approval::Other(held),
+        Judgement::Approved(approved) if approved == *digest => Approval::Given,
+        Judgement::Approved(_) | Judgement::Passed => Approval::Nothing,
     })
 }
 
@@ -282,9 +284,11 @@ pub fn protect(vault: &Vault, context: RunContext<'_>) -> Result<Report, Protect
     // A change that is recorded during the scan may not have been seen by it.
     let scanned = Scanned::whole(vault.changelog.sequence()?);
     worker::recover(&*vault.storage, &vault.coders, &vault.catalogue)?;
+    let known = guard::approvals(&vault.repository).map_err(GuardError::Io)?;
     let seen = scan_and_renew(vault, context)?;
     write_once::note(&vault.catalogue, &seen.write_once)?;
-    let held = held(vault, &seen)?;
+    let judgement = judge(vault, &seen)?;
+    let held = judgement.held().cloned();
     if held.is_none() {
         renamed::follow(vault)?;
     }
@@ -295,7 +299,7 @@ pub fn protect(vault: &Vault, context: RunContext<'_>) -> Result<Report, Protect
     let files = order.iter().map(|&class| seen.changes.of(class).0).sum();
     (context.progress)(Progress::Step("protecting", Some((files, bytes))));
     // A person approved this change-set, so copies with other content are intended.
-    let approved = held.is_none() && guard::is_any_approved(&vault.repository);
+    let approved = judgement.approved().is_some();
     // This run records what the scan passed; other processes may record more.
     let verdict = if approved { GuardVerdict::Approved } else { GuardVerdict::Passed };
     let admission = held.is_none().then(|| admission(vault, verdict)).transpose()?;
@@ -306,7 +310,8 @@ pub fn protect(vault: &Vault, context: RunContext<'_>) -> Result<Report, Protect
     let done =
         with_worker(vault, context, options, |worker| carry_out(vault, &order, worker, admission.as_ref()))?;
     if held.is_none() {
-        guard::clear(&vault.repository, &vault.catalogue, &vault.policy.guard, vault.clock.now())?;
+        let Vault { repository, catalogue, policy, clock, .. } = vault;
+        guard::clear(repository, catalogue, &policy.guard, clock.now(), judgement.approved(), &known)?;
     }
     if [Class::Removed, Class::Moved].iter().any(|&class| seen.changes.of(class).0 > 0) {
         vault.catalogue.forget_empty_directories()?;

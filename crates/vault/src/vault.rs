@@ -10,6 +10,7 @@ mod copies;
 mod error;
 mod lock;
 mod moving;
+mod others;
 mod pointer;
 mod renew;
 mod scratch;
@@ -18,7 +19,7 @@ mod shared;
 
 pub use error::VaultError;
 use error::at;
-pub use lock::{Lock, LockError};
+pub use lock::{Lock, LockError, MOUNTED};
 pub use moving::Moved;
 pub use renew::{Renewal, Renewed, survey};
 pub use settings::{Kind, Location, Settings};

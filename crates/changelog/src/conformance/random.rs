@@ -2,12 +2,14 @@
 
 use super::{Site, T0, all, worker};
 use crate::Changelog;
-use crate::change::{Change, Span, When};
+use crate::change::{Change, Span, What, When};
 use crate::entry::Claim;
 use crate::error::Error;
 use crate::model::Model;
+use crate::ranges::WHOLE;
 use crate::share::Ask;
 use gabion_platform::world::{Nanos, SECOND};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Few names, so that they meet; some of them nested, one that sorts between a directory and what is in it.
@@ -15,6 +17,37 @@ const PATHS: [&str; 12] = ["a", "a/b", "a/b/c", "a/d", "a-", "e", "e/b", "e/f", 
 
 /// On two hosts.
 const WORKERS: [&str; 3] = ["a/1", "a/2", "b/1"];
+
+/// What [`compare_with_model`] does to a changelog, and answers that need a certain state. A test asserts that it has
+/// seen all of them.
+pub const KINDS: [&str; 22] = [
+    "modify",
+    "modify the whole",
+    "rename",
+    "delete",
+    "gap",
+    "change several at once",
+    "ask for a share",
+    "get a share",
+    "nothing for a draining host",
+    "reserved for others",
+    "leave",
+    "drain",
+    "attend",
+    "give back",
+    "claim",
+    "release",
+    "renew",
+    "still mine",
+    "complete",
+    "refused claim",
+    "clock set back",
+    "open again",
+];
+
+/// Operations between two comparisons of everything. The answer of each operation is compared at once; everything
+/// takes several calls, which on a server wait for each other.
+const LOOK: u32 = 4;
 
 /// Numbers that look random and can be repeated (xorshift64*).
 struct Random(u64);
@@ -63,11 +96,13 @@ fn answer<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     }
 }
 
-/// Does `operations` random things to the changelog `name` and to the model; every answer has to be the same.
+/// Does `operations` random things to the changelog `name` and to the model; every answer has to be the same. Returns
+/// which of [`KINDS`] happened.
 ///
 /// # Panics
 /// It is not; the message has the seed and the number of the operation.
-pub fn compare_with_model(site: Site<'_>, name: &str, seed: u64, operations: u32) {
+pub fn compare_with_model(site: Site<'_>, name: &str, seed: u64, operations: u32) -> BTreeSet<&'static str> {
+    let mut seen = BTreeSet::new();
     let model = Model::new();
     let mut engine = site(name);
     let mut random = Random(seed | 1 << 40);
@@ -81,6 +116,8 @@ pub fn compare_with_model(site: Site<'_>, name: &str, seed: u64, operations: u32
                 let changes: Vec<Change> = (0..=random.below(4)).map(|_| random.change(now)).collect();
                 let [model, engine] = both.map(|log| answer(log.record(&changes)));
                 assert_eq!(model, engine, "{}", context(&format!("{changes:?}")));
+                seen.extend(changes.iter().map(kind_of));
+                seen.extend((changes.len() > 1).then_some("change several at once"));
             }
             12..14 => {
                 let name = worker(WORKERS[random.below(3) as usize]);
@@ -95,6 +132,10 @@ pub fn compare_with_model(site: Site<'_>, name: &str, seed: u64, operations: u32
                 };
                 let [model, engine] = both.map(|log| log.claim_share(&ask, now).expect("claims"));
                 assert_eq!(model, engine, "{}", context(&format!("{ask:?}")));
+                seen.insert("ask for a share");
+                seen.extend((!model.claims.is_empty()).then_some("get a share"));
+                seen.extend(model.is_draining.then_some("nothing for a draining host"));
+                seen.extend(model.is_reserved.then_some("reserved for others"));
                 claims.extend(model.claims);
             }
             23 if random.below(2) == 0 => {
@@ -108,18 +149,21 @@ pub fn compare_with_model(site: Site<'_>, name: &str, seed: u64, operations: u32
                     _ => answer(log.attend(&worker(name), now)),
                 });
                 assert_eq!(both[0], both[1], "{}", context(&format!("{how} of {name}")));
+                seen.insert(["leave", "drain", "drain"].get(how as usize).copied().unwrap_or("attend"));
             }
             16 if claims.len() > 2 => {
                 let some: Vec<Claim> = claims.split_off(claims.len() - 2);
                 let [model, engine] =
                     both.map(|log| answer(log.give_back(&some.iter().collect::<Vec<_>>(), now)));
                 assert_eq!(model, engine, "{}", context("give back"));
+                seen.insert("give back");
             }
             14..16 => {
                 let (limit, lease) = (random.below(4) as usize, Duration::from_secs(random.below(10)));
                 let [model, engine] =
                     both.map(|log| log.claim(&worker("w"), limit, lease, now).expect("claims"));
                 assert_eq!(model, engine, "{}", context("claim"));
+                seen.extend((!model.is_empty()).then_some("claim"));
                 claims.extend(model);
             }
             16..21 if !claims.is_empty() => {
@@ -133,6 +177,10 @@ pub fn compare_with_model(site: Site<'_>, name: &str, seed: u64, operations: u32
                     _ => answer(log.complete(&claim)),
                 });
                 assert_eq!(model, engine, "{}", context(&format!("{how} on {claim:?}")));
+                seen.insert(
+                    ["release", "renew", "still mine"].get(how as usize).copied().unwrap_or("complete"),
+                );
+                seen.extend(model.starts_with("refused").then_some("refused claim"));
                 if how == 1 || how == 2 {
                     claim.expires = now;
                     claims.push(claim);
@@ -140,13 +188,19 @@ pub fn compare_with_model(site: Site<'_>, name: &str, seed: u64, operations: u32
             }
             21 => {
                 let jump = (random.below(200) as i64 - 100) * SECOND;
-                now += if random.below(4) == 0 { jump } else { 0 };
+                let jump = if random.below(4) == 0 { jump } else { 0 };
+                now += jump;
+                seen.extend((jump < 0).then_some("clock set back"));
             }
             22 if number % 50 == 22 => {
                 drop(engine);
                 engine = site(name);
+                seen.insert("open again");
             }
             _ => now += random.below(4) as i64 * SECOND,
+        }
+        if number % LOOK != 0 && number + 1 < operations {
+            continue;
         }
         let both: [&dyn Changelog; 2] = [&model, &*engine];
         let [of_model, of_engine] = both.map(all);
@@ -155,5 +209,16 @@ pub fn compare_with_model(site: Site<'_>, name: &str, seed: u64, operations: u32
         assert_eq!(of_model, of_engine, "{}", context("sums"));
         let [of_model, of_engine] = both.map(|log| (answer(log.workers(now)), answer(log.draining_hosts())));
         assert_eq!(of_model, of_engine, "{}", context("workers"));
+    }
+    seen
+}
+
+fn kind_of(change: &Change) -> &'static str {
+    match &change.what {
+        What::Modify { range, .. } if *range == WHOLE => "modify the whole",
+        What::Modify { .. } => "modify",
+        What::Rename { .. } => "rename",
+        What::Delete { .. } => "delete",
+        What::Gap { .. } => "gap",
     }
 }

@@ -1,6 +1,6 @@
 //! The embedded engine.
 
-use crate::{OPERATIONS, SEEDS};
+use crate::compare_with_model;
 use gabion_changelog::measure::{Load, measure};
 use gabion_changelog::{
     Change, Changelog, Durability, Embedded, Error, Sequence, Span, When, WorkerId, conformance,
@@ -28,10 +28,7 @@ fn conforms() {
 #[test]
 fn does_what_the_model_does() {
     let directory = tempfile::tempdir().expect("a directory");
-    for seed in SEEDS {
-        let name = format!("seed-{seed}");
-        conformance::compare_with_model(&site(directory.path()), &name, seed, OPERATIONS);
-    }
+    compare_with_model(&site(directory.path()));
 }
 
 /// Two processes on one host are two openings of the same files.

@@ -1,7 +1,7 @@
 //! The engine on a Redis server.
 
+use crate::compare_with_model;
 use crate::server::TestServer;
-use crate::{OPERATIONS, SEEDS};
 use gabion_changelog::measure::{Load, measure};
 use gabion_changelog::{
     Change, Changelog, Durability, Error, Redis, Sequence, Server, When, WorkerId, conformance,
@@ -25,10 +25,7 @@ fn conforms() {
 #[test]
 fn does_what_the_model_does() {
     let server = TestServer::start();
-    for seed in SEEDS {
-        let name = format!("seed-{seed}");
-        conformance::compare_with_model(&site(&server), &name, seed, OPERATIONS);
-    }
+    compare_with_model(&site(&server));
 }
 
 /// Calls of functions that the server has answered.

@@ -7,7 +7,7 @@ use super::vault::protection_args::ProtectionArgs;
 use crate::output::print_json;
 use anyhow::Context;
 use gabion::exit::Outcome;
-use gabion::live::{Access, MountPlan, Source};
+use gabion::live::{Access, MountPlan, MountedSource, Source};
 use gabion::privileges;
 use gabion::report::Event;
 use gabion_mount::Outage;
@@ -151,18 +151,25 @@ impl Args {
         };
         let mut mounted = plan.start(Arc::new(|text| errln!("gabion: {text}")))?;
         self.say_ready(&name, mounted.mountpoint());
-        if self.detached {
-            let repository = &mounted.location().repository;
-            detach(repository).with_context(|| repository.display().to_string())?;
+        if let Err(error) = self.begin_work(&mut mounted) {
+            mounted.stop(PATIENCE)?;
+            return Err(error);
         }
-        let printer = Arc::new(EventPrinter::new(self.json, true));
-        mounted.keep(Arc::new(move |notice| printer.notice(notice)))?;
         while !stop.load(Ordering::Relaxed) && !mounted.is_unmounted() {
             std::thread::sleep(LOOK);
         }
         mounted.stop(PATIENCE)?;
         device::print_warning(&compute);
         Ok(Outcome::Fine)
+    }
+
+    fn begin_work(&self, mounted: &mut MountedSource) -> anyhow::Result<()> {
+        if self.detached {
+            let repository = &mounted.location().repository;
+            detach(repository).with_context(|| repository.display().to_string())?;
+        }
+        let printer = Arc::new(EventPrinter::new(self.json, true));
+        Ok(mounted.keep(Arc::new(move |notice| printer.notice(notice)))?)
     }
 
     fn say_ready(&self, source: &Path, mountpoint: &Path) {

@@ -79,6 +79,13 @@ pub struct MountedSource {
     location: Location,
 }
 
+/// Time without an answer of the changelog's server after which the end of a mount does not wait for it: marks are
+/// renewed every three seconds.
+const SILENCE: Duration = Duration::from_secs(8);
+
+/// Interval at which that is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// Receives messages for the user.
 pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -103,48 +110,67 @@ impl MountPlan {
         let notice: OnNotice = Box::new(move |notice| tell(&notice.to_string()));
         let recorder = Recorder::start(changelog, rules, Clock::System, self.outage, &repository, notice);
         let recorder = Arc::new(recorder.map_err(at(&repository))?);
+        let mounted = self.mount(&name, &mut vault, &location, (&recorder, &mountpoint), &say);
+        let mounted = mounted.inspect_err(|_| {
+            if let Err(why) = recorder.withdraw() {
+                say(&format!("the mark of this mount stays, and will be lost: {why}"));
+            }
+        })?;
+        let (vault, live) = (Some(vault), None);
+        Ok(MountedSource { mounted, recorder, vault, keeping: self.keeping, live, mountpoint, location })
+    }
+
+    fn mount(
+        &self,
+        name: &Path,
+        vault: &mut Vault,
+        location: &Location,
+        (recorder, mountpoint): (&Arc<Recorder>, &Path),
+        say: &Say,
+    ) -> Result<Mounted, LiveError> {
+        // Now others know of this mount.
+        vault.refuse_if_moved()?;
+        let repository = vault.repository.path().to_owned();
         let options = Options {
             name: name.display().to_string(),
             threads: self.threads,
-            allow_other: self.access.allows_others(&say),
+            allow_other: self.access.allows_others(say),
             read_only: self.read_only,
-            privileges: self.privileges(&name, &say),
+            privileges: self.privileges(name, say),
         };
-        let mounted = match &self.source {
+        match &self.source {
             Source::Pool(pool, _) => {
-                let (coders, theirs) = (self.compute.coders(self.threads)?, Arc::clone(&recorder));
+                let (coders, theirs) = (self.compute.coders(self.threads)?, Arc::clone(recorder));
                 let verified = if self.verify {
-                    Some(verified(&location, self.compute.coders(self.threads)?, say)?)
+                    Some(verified(location, self.compute.coders(self.threads)?, Arc::clone(say))?)
                 } else {
                     None
                 };
                 let files = gabion_mount::Pool::new(pool.clone(), coders, Clock::System, theirs, verified);
                 // Workers then ask the mount which bytes were written, and recognise corruption.
                 vault.storage = Box::new(pool.clone());
-                mount(files.map_err(at(&name))?, &mountpoint, &options)?
+                mount(files.map_err(at(name))?, mountpoint, &options).map_err(LiveError::from)
             }
             Source::Directory(..) => {
-                let hidden = hidden_name(&name, &repository);
+                let hidden = hidden_name(name, &repository);
                 let verified = if self.verify {
-                    Some(verified(&location, self.compute.coders(self.threads)?, say)?)
+                    Some(verified(location, self.compute.coders(self.threads)?, Arc::clone(say))?)
                 } else {
                     None
                 };
-                let files = Directory::new(&name, hidden, Arc::clone(&recorder), verified, self.passthrough);
-                let files = files.map_err(at(&name))?;
+                let files = Directory::new(name, hidden, Arc::clone(recorder), verified, self.passthrough);
+                let files = files.map_err(at(name))?;
                 // Workers then ask the mount which bytes were written, and recognise corruption. What mounts on other
                 // hosts wrote would be taken for corruption.
                 if !vault.settings.is_shared() {
-                    let root = Tree::open(&name).map_err(at(&name))?;
+                    let root = Tree::open(name).map_err(at(name))?;
                     let storage = Plain::new(root, vault.repository.clone());
                     files.set_writer_of(&storage);
                     vault.storage = Box::new(storage);
                 }
-                mount(files, &mountpoint, &options)?
+                mount(files, mountpoint, &options).map_err(LiveError::from)
             }
-        };
-        let (vault, live) = (Some(vault), None);
-        Ok(MountedSource { mounted, recorder, vault, keeping: self.keeping, live, mountpoint, location })
+        }
     }
 
     /// The requested privileges, limited to those of the source.
@@ -235,18 +261,37 @@ impl MountedSource {
     }
 
     /// Unmounts, flushes the recorder and stops the workers. Waits up to `patience` for programs that use the mount;
-    /// then detaches it. True if it was detached.
+    /// then detaches it. True if it was detached. Does not wait for a server that does not answer any more.
     ///
     /// # Errors
     /// See [`LiveError`].
     pub fn stop(self, patience: Duration) -> Result<bool, LiveError> {
-        let taken = match self.mounted.is_over() {
-            true => false,
-            false => self
-                .mounted
-                .unmount_within(&self.mountpoint, patience)
-                .map_err(|source| MountError::Busy { path: self.mountpoint.clone(), source })?,
+        // The changelog of one host always answers.
+        let Some(pulse) = self.recorder.pulse() else { return self.end(patience, &AtomicBool::new(false)) };
+        let (over, is_detached) = (self.mounted.over(), Arc::new(AtomicBool::new(false)));
+        let (theirs, place) = (Arc::clone(&is_detached), self.mountpoint.clone());
+        let ending = std::thread::Builder::new().name("ending".to_owned());
+        let ending = ending.spawn(move || self.end(patience, &theirs)).map_err(at(&place))?;
+        while !ending.is_finished() {
+            let silent = pulse.silent_for();
+            // Programs wait for nothing any more. If the server comes back, the thread goes on.
+            if silent >= SILENCE && [&over, &is_detached].iter().any(|it| it.load(Ordering::Acquire)) {
+                return Err(LiveError::Unanswered(silent));
+            }
+            std::thread::sleep(LOOK);
+        }
+        ending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    fn end(self, patience: Duration, is_detached: &AtomicBool) -> Result<bool, LiveError> {
+        let taken = if self.mounted.is_over() {
+            self.mounted.wait();
+            false
+        } else {
+            let unmounted = self.mounted.unmount_within(&self.mountpoint, patience);
+            unmounted.map_err(|source| MountError::Busy { path: self.mountpoint.clone(), source })?
         };
+        is_detached.store(taken, Ordering::Release);
         self.live.map(Live::stop).transpose()?;
         // Programs may still write through a detached mount: the mark stays, and the next mount scans everything.
         if !taken {

@@ -13,7 +13,11 @@ use std::path::Path;
 
 /// What every host says of the monitors.
 fn monitors(network: &Network, host: usize, code: i32) -> Vec<(String, String, String)> {
-    let output = network.expect(host, code, &["status", "tree", "--no-scan", "--json"]);
+    monitors_of(network, "tree", host, code)
+}
+
+fn monitors_of(network: &Network, source: &str, host: usize, code: i32) -> Vec<(String, String, String)> {
+    let output = network.expect(host, code, &["status", source, "--no-scan", "--json"]);
     let status: Value = serde_json::from_slice(&output.stdout).unwrap();
     let text = |monitor: &Value, field: &str| monitor[field].as_str().unwrap().to_owned();
     let of = |monitor: &Value| (text(monitor, "host"), text(monitor, "kind"), text(monitor, "state"));
@@ -65,6 +69,39 @@ fn every_mount_has_a_mark_of_its_own() {
     network.expect(2, 0, &["protect", "tree"]);
     assert_eq!(monitors(&network, 1, 0), []);
     network.assert_clean();
+}
+
+/// A mount that is refused leaves no mark: nothing was changed through it.
+#[test]
+fn a_mount_that_never_began_is_not_lost() {
+    let Some(network) = Network::new("a_mount_that_never_began_is_not_lost", 1) else { return };
+    let at = network.tree().with_file_name("mnt1");
+    std::fs::create_dir(&at).unwrap();
+    let pool = network.pool(2);
+    let no_fuse = |source: &str| {
+        let mount = format!("mount --bind /dev/null /dev/fuse && exec \"$0\" mount {source} mnt1");
+        let program = env!("CARGO_BIN_EXE_gabion");
+        let output = network.on(1, "unshare").args(["-m", "sh", "-c", &mount, program]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("cannot mount at"), "{said}");
+    };
+    for source in ["tree", &pool] {
+        no_fuse(source);
+        assert_eq!(monitors_of(&network, source, 1, 0), []);
+    }
+    let mut first = network.monitor(1, "mount", &pool, &["mnt1", "--json"]);
+    first.wait_for("mounted");
+    let other = network.tree().with_file_name("other");
+    std::fs::create_dir(other).unwrap();
+    network.expect(1, 2, &["mount", &pool, "other"]);
+    assert_eq!(monitors_of(&network, &pool, 1, 0), expected(&[("host1", "mount", "running")]));
+    first.end();
+    // One that cannot work ends as any other does.
+    let mut watch = network.watch(1);
+    network.expect(1, 2, &["mount", "tree", "mnt1"]);
+    assert_eq!(monitors(&network, 1, 0), expected(&[("host1", "watch", "running")]));
+    watch.end();
 }
 
 /// What a host wrote and had not recorded when it died is found by the others, and until then they say so.
@@ -147,6 +184,65 @@ fn a_watch_scans_for_a_dead_host() {
     watch.end();
     network.heal(1);
     network.expect(0, 0, &["protect", "tree"]);
+    network.assert_clean();
+}
+
+/// Programs on two hosts append to one file. Neither knows of what the other one has appended, and nothing is
+/// overwritten. The place of each line is recorded.
+#[test]
+fn hosts_that_append_to_one_file_overwrite_nothing() {
+    let Some(network) = Network::new("hosts_that_append_to_one_file_overwrite_nothing", 2) else { return };
+    std::fs::write(network.tree().join("log"), vec![b'-'; 5000]).unwrap();
+    network.expect(0, 0, &["protect", "tree"]);
+    let (mut first, one) = network.mount(1, &["--workers", "0"]);
+    let (mut second, two) = network.mount(2, &["--workers", "0"]);
+    let mut expected = vec![b'-'; 5000];
+    let append =
+        |at: &Path, is_read: bool| File::options().append(true).read(is_read).open(at.join("log")).unwrap();
+    // One after the other, through each kind of descriptor: also one that appends only since it was opened.
+    let later = File::options().read(true).write(true).open(two.join("log")).unwrap();
+    rustix::fs::fcntl_setfl(&later, OFlags::APPEND).unwrap();
+    let mut logs = [append(&one, false), append(&two, false), append(&one, true), later];
+    for round in 0..40 {
+        for (number, log) in logs.iter_mut().enumerate() {
+            let line = format!("line {round} of {number}, {}\n", "x".repeat(round * 7));
+            assert_eq!(log.write(line.as_bytes()).unwrap(), line.len());
+            expected.extend(line.as_bytes());
+        }
+    }
+    assert!(std::fs::read(network.tree().join("log")).unwrap() == expected, "lines are lost");
+    // It appends no more.
+    rustix::fs::fcntl_setfl(&logs[3], OFlags::empty()).unwrap();
+    logs[3].write_all_at(b"begin", 0).unwrap();
+    expected[..5].copy_from_slice(b"begin");
+    // At the same time.
+    let lines = |log: &mut File, letter: &str| {
+        (0..300).for_each(|_| log.write_all(format!("{}\n", letter.repeat(99)).as_bytes()).unwrap());
+    };
+    let [one_log, two_log, ..] = &mut logs;
+    std::thread::scope(|scope| {
+        scope.spawn(|| lines(one_log, "a"));
+        scope.spawn(|| lines(two_log, "b"));
+    });
+    for log in &logs {
+        log.sync_all().unwrap();
+    }
+    let content = std::fs::read(network.tree().join("log")).unwrap();
+    assert!(content.starts_with(&expected), "what was there is lost");
+    let lines: Vec<&[u8]> = content[expected.len()..].split_inclusive(|&byte| byte == b'\n').collect();
+    assert_eq!(lines.len(), 600);
+    assert!(lines.iter().all(|line| line.len() == 100 && line[..99].iter().all(|&byte| byte == line[0])));
+    for at in [&one, &two] {
+        assert!(std::fs::read(at.join("log")).unwrap() == content, "it is read through the mount");
+    }
+    let recorded = network.with_vault(|vault| vault.changelog.entries(None, 9).unwrap());
+    let ranges = recorded.iter().find(|entry| entry.path == b"log").unwrap().ranges.clone();
+    assert_eq!(ranges.as_slice(), [0..5, 5000..content.len() as u64], "what was really written");
+    drop(logs);
+    first.end();
+    second.end();
+    network.expect(0, 0, &["protect", "tree"]);
+    assert!(std::fs::read(network.tree().join("log")).unwrap() == content);
     network.assert_clean();
 }
 

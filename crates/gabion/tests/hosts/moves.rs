@@ -3,6 +3,7 @@
 use crate::network::Network;
 use crate::suspended::Traced;
 use gabion_testkit::kill::{can_kill, sample};
+use gabion_testkit::until;
 
 const SERVER: &str = "redis://10.99.0.1:6379/";
 
@@ -53,6 +54,70 @@ fn a_move_survives_the_death_of_the_server() {
     }
     println!("{failed} moves failed");
     assert!(failed > 0);
+}
+
+/// A changelog does not move while anybody is known who would go on with the former one.
+#[test]
+fn a_changelog_in_use_does_not_move() {
+    let Some(mut network) = Network::new("a_changelog_in_use_does_not_move", 2) else { return };
+    let moving = |to| ["changelog", "move", "tree", "--to", to];
+    let refused = |network: &Network, host, more: &[&str], to| {
+        let output = network.expect(host, 2, &[&moving(to)[..], more].concat());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    network.write(10, 4096, 1);
+    let (mut mount, _) = network.mount(1, &["--workers", "0"]);
+    let mut watch = network.watch(2);
+    let mut worker = network.follower(1, "64KiB/s");
+    worker.wait_for("started");
+    let why = refused(&network, 0, &[], "embedded");
+    for who in ["mount on host1, process", "watch on host2, process", "worker on host1, process"] {
+        assert!(why.contains(who), "{why}");
+    }
+    watch.end();
+    worker.stop();
+    let why = refused(&network, 0, &[], "embedded");
+    assert!(why.contains("mount on host1") && !why.contains("worker") && !why.contains("watch"), "{why}");
+    mount.kill();
+    // The dead of this host are forgotten at once, those of others after a while.
+    network.expect(1, 0, &[&moving("embedded")[..], &["--wait"]].concat());
+
+    let (mut mount, _) = network.mount(1, &["--workers", "0"]);
+    let mut worker = network.follower(1, "64KiB/s");
+    worker.wait_for("started");
+    let why = refused(&network, 1, &[], SERVER);
+    assert!(why.contains("a mount, process") && why.contains("worker on host1"), "{why}");
+    let why = refused(&network, 1, &["--force"], SERVER);
+    assert!(why.contains("a mount, process"), "it certainly lives: {why}");
+    mount.end();
+    worker.stop();
+    network.expect(1, 0, &moving(SERVER));
+
+    // Whoever is ignored is lost, and whether anybody is there is unknown without the server.
+    let (mut mount, _) = network.mount(2, &["--workers", "0"]);
+    refused(&network, 0, &[], "embedded");
+    network.expect(0, 0, &[&moving("embedded")[..], &["--force"]].concat());
+    mount.kill();
+    network.expect(1, 0, &moving(SERVER));
+    network.kill_server();
+    let why = refused(&network, 0, &["--wait"], "embedded");
+    assert!(why.contains("who uses the vault is unknown"), "{why}");
+    network.expect(1, 0, &[&moving("embedded")[..], &["--force"]].concat());
+    network.expect(1, 0, &["protect", "tree"]);
+    network.expect(1, 0, &["scrub", "tree"]);
+    network.start_server();
+}
+
+/// A worker that was in the middle of nothing while the changelog moved goes on with the new one.
+#[test]
+fn a_worker_notices_that_the_changelog_moved() {
+    let Some(network) = Network::new("a_worker_notices_that_the_changelog_moved", 2) else { return };
+    let mut worker = network.follower(1, "64KiB/s");
+    worker.wait_for("started");
+    network.expect(0, 0, &["changelog", "move", "tree", "--to", "embedded", "--force"]);
+    until("it notices", || worker.errors().contains("the changelog was moved to embedded"));
+    until("it works again", || worker.errors().contains("working again"));
+    worker.stop();
 }
 
 /// A drain that could not be asked for is not in force, and one that was is after the server was killed.

@@ -5,6 +5,7 @@ use crate::truth::{Reference, bytes_of};
 use crate::worker::Follower;
 use gabion_testkit::{Hosts, until};
 use gabion_vault::changelog::{Change, When, remember_password};
+use gabion_vault::storage::pool::{NewTarget, Options, Pool};
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::Clock;
 use std::collections::BTreeSet;
@@ -285,7 +286,7 @@ impl Network {
     pub(crate) fn mount(&self, host: usize, more: &[&str]) -> (Follower, PathBuf) {
         let at = format!("mnt{host}");
         std::fs::create_dir_all(self.dir.path().join(&at)).unwrap();
-        let mut mount = self.monitor(host, "mount", &[&[&at, "--json"], more].concat());
+        let mut mount = self.monitor(host, "mount", "tree", &[&[&at, "--json"], more].concat());
         mount.wait_for("mounted");
         let at = mount.sees(&self.dir.path().canonicalize().unwrap().join(at));
         (mount, at)
@@ -293,13 +294,24 @@ impl Network {
 
     /// A watch of the tree on a host.
     pub(crate) fn watch(&self, host: usize) -> Follower {
-        let mut watch = self.monitor(host, "watch", &["--json"]);
+        let mut watch = self.monitor(host, "watch", "tree", &["--json"]);
         watch.wait_for("watch_started");
         watch
     }
 
-    fn monitor(&self, host: usize, command: &str, args: &[&str]) -> Follower {
-        let started = self.gabion(host, &[&[command, "tree"], args].concat());
+    /// A protected pool with so many targets beside the tree, and the name of the first one.
+    pub(crate) fn pool(&self, targets: usize) -> String {
+        let target =
+            |number| NewTarget { path: self.tree().with_file_name(format!("d{number}")), domain: None };
+        let targets: Vec<NewTarget> = (0..targets).map(target).collect();
+        Pool::create("tank", &targets, 1, 64 << 10, 1, Options::default()).unwrap();
+        self.expect(0, 0, &["protect", "d0", "--changelog", "redis://10.99.0.1:6379/"]);
+        "d0".to_owned()
+    }
+
+    /// A mount or a watch of a tree or pool.
+    pub(crate) fn monitor(&self, host: usize, command: &str, source: &str, args: &[&str]) -> Follower {
+        let started = self.gabion(host, &[&[command, source], args].concat());
         Follower::spawn(started, self.dir.path(), &format!("{command}{host}"))
     }
 

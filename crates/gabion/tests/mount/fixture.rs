@@ -116,12 +116,17 @@ impl Fixture {
 
     /// Unmounts as people do, and expects that the process ends well.
     pub(crate) fn unmount(&mut self) {
+        self.unmount_with(0);
+    }
+
+    /// Unmounts as people do, and expects an exit code of the process.
+    pub(crate) fn unmount_with(&mut self, code: i32) {
         // A process that another test has just forked holds its files until it executes its program.
         gabion_testkit::until("the mount is not busy", || {
             Command::new("umount").arg(self.at("")).status().unwrap().success()
         });
         let mut child = self.mount.take().expect("it is mounted");
-        assert_eq!(child.wait().unwrap().code(), Some(0));
+        assert_eq!(child.wait().unwrap().code(), Some(code));
     }
 
     /// Ends it by a signal, and expects that it ends well.

@@ -95,3 +95,30 @@ fn mounted_a_server_that_is_away_loses_no_change() {
         away_for_a_while(pooled(), "t1", go_on);
     }
 }
+
+/// A mount ends without its server soon after it is unmounted, and says what that means: it waited for the server to
+/// come back. What was written is found by a scan.
+#[test]
+fn mounted_a_server_that_is_gone_keeps_no_mount() {
+    if !can_mount("outage") {
+        return;
+    }
+    for workers in ["0", "1"] {
+        let mut fixture = Fixture::new();
+        let files = tempfile::tempdir().unwrap();
+        let mut redis = Redis::start(files.path(), gabion_testkit::port());
+        let url = format!("redis://127.0.0.1:{}", redis.port);
+        fixture.mount_source("source", &["--changelog", &url, "--workers", workers]);
+        write_durably(&fixture.at("before"), b"before").unwrap();
+        redis.kill();
+        std::fs::write(fixture.at("after"), b"nobody was told").unwrap();
+        fixture.unmount_with(2);
+        let said = fixture.captured();
+        assert!(said.contains("has not answered for") && said.contains("EXPOSED"), "{workers}: {said}");
+        let mut redis = Redis::start(files.path(), redis.port);
+        fixture.expect(0, &["protect", "source"]);
+        fixture.assert_protected_of("source");
+        assert_eq!(fixture.status_of("source")["matrix"][0]["files"], 2);
+        redis.kill();
+    }
+}

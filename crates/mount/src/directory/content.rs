@@ -9,6 +9,7 @@ use crate::recorder::{NO_CONTENT, Rest};
 use crate::replies::{Answer, Backing, Opened};
 use fuser::{BackingId, FileAttr, FileHandle, FopenFlags};
 use gabion_platform::direct::Direct;
+use gabion_platform::sync;
 use gabion_vault::changelog::WHOLE;
 use gabion_vault::degraded::DegradedReader;
 use gabion_vault::tree::Stat;
@@ -17,14 +18,15 @@ use gabion_vault::world::Stopwatch;
 use rustix::fs::{
     Advice, AtFlags, FallocateFlags, Gid, Mode, OFlags, SeekFrom, Statx, Timestamps, Uid, XattrFlags,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IoSlice};
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// An open file.
 #[derive(Debug)]
@@ -36,6 +38,8 @@ pub(super) struct OpenFile {
     /// Opened with `O_SYNC` or `O_DSYNC`: each write is durable when it returns.
     synchronous: bool,
     mode: OpenMode,
+    /// Held while the descriptor's own position is used.
+    position: Mutex<()>,
     /// Bytes written since writeback was last started.
     idle: AtomicU64,
     /// End of the range for which read-ahead was requested.
@@ -49,8 +53,8 @@ pub(super) struct OpenFile {
 /// Writeback is started after every 8 MiB written to a file, so that a later `fsync` has little left to write.
 const WRITEBACK: u64 = 8 << 20;
 
-/// Open flags for the source file. The kernel sends `O_TRUNC` as a separate request and resolves `O_APPEND` to offsets;
-/// `O_DIRECT` is dropped because requests need not be aligned.
+/// Open flags for the source file. The kernel sends `O_TRUNC` as a separate request, and says of each write whether it
+/// appends; `O_DIRECT` is dropped because requests need not be aligned.
 fn flags_beneath(flags: i32) -> OFlags {
     let flags = OFlags::from_bits_retain(flags as u32);
     let kept = OFlags::ACCMODE | OFlags::SYNC | OFlags::DSYNC;
@@ -124,6 +128,7 @@ impl Directory {
             writable,
             synchronous,
             mode: if flags & OFlags::ACCMODE == OFlags::WRONLY { OpenMode::Direct } else { OpenMode::Cached },
+            position: Mutex::default(),
             idle: AtomicU64::new(0),
             announced: AtomicU64::new(0),
             reader: OnceLock::new(),
@@ -189,6 +194,23 @@ impl Directory {
         }
     }
 
+    /// Appends to the end that the file has now, wherever the kernel takes it to be: others may have appended beside
+    /// the mount. Returns the bytes written and their offset.
+    pub(crate) fn append(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<(usize, u64)> {
+        let open = self.files.get(handle)?;
+        let place = self.history.append(open.number, &open.file, || {
+            let place = self.retry_when_full(|| open.append(data))?;
+            self.pending.add(open.number, place.clone(), open.rest);
+            Ok::<_, std::io::Error>(place)
+        })?;
+        let written = (place.end - place.start) as usize;
+        // The kernel takes them to be at the offset that it named.
+        self.nodes.wrote(open.number, offset + written as u64);
+        self.write_back(&open, written as u64, place.end);
+        self.end_write(&open);
+        Ok((written, place.start))
+    }
+
     pub(crate) fn write(&self, handle: u64, offset: u64, data: &[u8]) -> Answer<usize> {
         let open = self.files.get(handle)?;
         let mut written = 0;
@@ -207,14 +229,18 @@ impl Directory {
         }
         let end = offset + written as u64;
         self.nodes.wrote(open.number, end);
-        if open.idle.fetch_add(written as u64, Ordering::Relaxed) + written as u64 >= WRITEBACK {
+        self.write_back(&open, written as u64, end);
+        self.end_write(&open);
+        Ok(written)
+    }
+
+    /// Starts writeback without waiting, when enough was written. The mount's own pages stay cached.
+    fn write_back(&self, open: &OpenFile, written: u64, end: u64) {
+        if open.idle.fetch_add(written, Ordering::Relaxed) + written >= WRITEBACK {
             open.idle.store(0, Ordering::Relaxed);
-            // Starts writeback without waiting. The mount's own pages stay cached.
             let start = end.saturating_sub(WRITEBACK);
             let _ = rustix::fs::fadvise(&open.file, start, NonZeroU64::new(end - start), Advice::DontNeed);
         }
-        self.end_write(&open);
-        Ok(written)
     }
 
     /// A write to a file opened with `O_SYNC` returns when the changelog has it.
@@ -264,6 +290,7 @@ impl Directory {
             4 => SeekFrom::Hole(offset),
             _ => return Err(Errno::INVAL.into()),
         };
+        let _position = sync::lock(&open.position);
         Ok(rustix::fs::seek(&open.file, to)?.cast_signed())
     }
 
@@ -387,6 +414,20 @@ impl Directory {
         rustix::fs::removexattr(resolved.proc_path(), name)?;
         self.record_change_of(number, NO_CONTENT, &stat_of(&resolved)?);
         Ok(())
+    }
+}
+
+impl OpenFile {
+    /// Writes behind the end of the file in one call, perhaps less than `data`. Returns where the system wrote it.
+    fn append(&self, data: &[u8]) -> Answer<Range<u64>> {
+        /// The system then writes at the position, and moves it.
+        const AT_POSITION: u64 = u64::MAX;
+        let _position = sync::lock(&self.position);
+        let data = [IoSlice::new(data)];
+        let append = || rustix::io::pwritev2(&self.file, &data, AT_POSITION, ReadWriteFlags::APPEND);
+        let written = rustix::io::retry_on_intr(append)? as u64;
+        let end = rustix::fs::tell(&self.file)?;
+        Ok(end - written..end)
     }
 }
 

@@ -23,8 +23,10 @@ use gabion_vault::storage::plain::DirectoryWriter;
 use gabion_vault::tree::{Generation, Stat};
 use gabion_vault::version::{is_in_doubt, name_of};
 use gabion_vault::world::{Nanos, unique_id};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, RwLock};
@@ -116,6 +118,32 @@ impl History {
     /// The number of a file may stand for another one from now on.
     pub(super) fn forget(&self, number: u64) {
         self.new_files().remove(&number);
+    }
+
+    /// Runs an append, which returns where it wrote: that is known only afterwards. Nobody asks for the ranges of a
+    /// file while it is changed.
+    pub(super) fn append(
+        &self,
+        number: u64,
+        file: impl AsFd,
+        act: impl FnOnce() -> io::Result<Range<u64>>,
+    ) -> io::Result<Range<u64>> {
+        let size = Cell::new(None);
+        let range = |before| {
+            size.set(Some(before));
+            before..before
+        };
+        self.change(number, file, range, || {
+            let place = act()?;
+            if let (Some(size), Some(tracked)) = (size.get(), self.files().get_mut(&number)) {
+                if place.start != size && tracked.changes == 1 {
+                    // Somebody else changed the size since it was read.
+                    *tracked = Tracked { changes: 1, ..Tracked::new(None) };
+                }
+                tracked.versions.iter_mut().for_each(|(_, written)| written.insert(place.clone()));
+            }
+            Ok(place)
+        })
     }
 
     /// Runs a change of the content. `range` returns the affected bytes, given the size before.

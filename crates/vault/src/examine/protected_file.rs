@@ -1,6 +1,7 @@
 //! A protected file with its redundancy, opened.
 
 use super::ExamineError;
+use super::open_in_order;
 use super::stripe_reader::LazyState;
 use crate::catalogue::Entry;
 use crate::coder::{Coder, Coders};
@@ -10,6 +11,7 @@ use crate::redundancy::{Part, PartError, PartPath};
 use crate::storage::{Content, RedundancyLocation, Storage};
 use crate::tree::{Generation, Stat};
 use crate::version;
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 
@@ -154,9 +156,11 @@ impl ProtectedFile {
         open: impl Fn(&PartPath, &Coders) -> Result<Option<Part>, PartError>,
     ) -> Result<ProtectedFile, ExamineError> {
         let (mut parts, mut unusable, mut refused, mut later) = (Vec::new(), Vec::new(), None, None);
-        for holder in holders {
+        let opened = open_in_order(&holders, |holder| Ok::<_, Infallible>(open(&holder.place, coders)));
+        let Ok(opened) = opened;
+        for (holder, opened) in holders.iter().zip(opened) {
             let place = &holder.place;
-            match open(place, coders) {
+            match opened {
                 Ok(None) => {}
                 Ok(Some(part)) if !holder.owns(&part.header) => {
                     unusable.push((place.tree.shown(&place.path), "it is of another file".to_owned()));

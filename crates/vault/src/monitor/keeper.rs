@@ -9,7 +9,7 @@ use super::{Notice, Options, Scan, Shared};
 use crate::catalogue::{Change as ScannedChange, Class};
 use crate::changelog::{CLOCK_TOLERANCE, Change, Sequence, When};
 use crate::displaced::Awaited;
-use crate::guard::{self, Held};
+use crate::guard::{self, Digest, GuardError, Held, Judgement};
 use crate::mark::MarkNotice;
 use crate::protect::renamed;
 use crate::protect::{self, ProtectError, admission, change_at, order, purge_displaced, with_worker};
@@ -20,6 +20,7 @@ use crate::worker::{Done, GuardVerdict, Scanned, WorkerOptions};
 use crate::world::{Nanos, SECOND, Stopwatch};
 use crate::write_once;
 use memory::Remembered;
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use vanished::{Vanished, is_absent};
@@ -58,6 +59,10 @@ pub(super) struct Keeper {
     scanned: Scanned,
     /// Change-set that waits for an approval.
     held: Option<Held>,
+    /// Change-set that was approved and is not carried out yet.
+    approved: Option<Digest>,
+    /// Approvals before the last full scan.
+    approvals: BTreeSet<Digest>,
     /// End of the last full scan; start and length of the pause after the last scan.
     last_scan: Option<Stopwatch>,
     pause: (Stopwatch, Duration),
@@ -87,6 +92,8 @@ impl Keeper {
             is_called,
             scanned: Scanned::default(),
             held: None,
+            approved: None,
+            approvals: BTreeSet::new(),
             last_scan: None,
             pause: (Stopwatch::start(), Duration::ZERO),
             purged: None,
@@ -161,7 +168,7 @@ impl Keeper {
         let may_scan = self.pause.0.elapsed() >= self.pause.1;
         // The held change-set may have been reverted or may have changed.
         let held = self.held.is_some() && is_due && may_scan;
-        let all = self.wants_scan || old || held || self.is_approved();
+        let all = self.wants_scan || old || held || self.is_approved()?;
         if all {
             self.scan_all()?;
         } else if !self.for_scan.is_empty() && may_scan {
@@ -257,9 +264,9 @@ impl Keeper {
         }
     }
 
-    /// True if a change-set was approved while changes are held.
-    fn is_approved(&self) -> bool {
-        self.held.is_some() && guard::is_any_approved(&self.vault.repository)
+    /// True if a change-set was approved since the last full scan, while changes are held.
+    fn is_approved(&self) -> Result<bool, GuardError> {
+        Ok(self.held.is_some() && !guard::approvals(&self.vault.repository)?.is_subset(&self.approvals))
     }
 
     fn scan_all(&mut self) -> Result<(), ProtectError> {
@@ -294,16 +301,24 @@ impl Keeper {
         let upto = self.vault.changelog.sequence()?;
         let shared = Arc::clone(&self.shared);
         let stopped = || shared.is_suspended();
+        let approvals = guard::approvals(&self.vault.repository).map_err(GuardError::Io)?;
         let seen = protect::scan_within(&self.vault, &within, self.context(&stopped))?;
         write_once::note(&self.vault.catalogue, &seen.write_once)?;
-        let held = protect::held(&self.vault, &seen)?;
-        if held.is_some() && !whole {
+        let judgement = protect::judge(&self.vault, &seen)?;
+        let held = judgement.held().cloned();
+        if judgement != Judgement::Passed && !whole {
             // An approval covers the complete change-set, so a full scan is needed.
             return self.scan_all();
         }
-        let approved = whole && self.held.is_some() && held.is_none();
+        let approved = judgement.approved().is_some();
         // A part without changes says nothing about the rest.
         if whole {
+            if judgement == Judgement::Passed {
+                // Those were for change-sets of before.
+                guard::forget_approvals(&self.vault.repository, &approvals).map_err(GuardError::Io)?;
+            }
+            self.approvals = approvals;
+            self.approved = judgement.approved().cloned();
             self.passed = if held.is_none() { upto } else { Sequence::default() };
             self.report_held(held);
         }
@@ -387,7 +402,7 @@ impl Keeper {
         let stopped = || shared.is_suspended();
         let retry = self.shortest_quiet().saturating_mul(RETRY_QUIETS).max(crate::worker::RETRY);
         let hold = self.held.is_some();
-        let approved = !hold && guard::is_any_approved(&self.vault.repository);
+        let approved = self.approved.is_some();
         let verdict = match (is_guarded, approved) {
             (_, true) => GuardVerdict::Approved,
             (true, false) => GuardVerdict::Passed,
@@ -400,9 +415,10 @@ impl Keeper {
             worker.drain(admission.as_ref())
         })?;
         // The approval was for one change-set, which has been carried out.
-        if self.held.is_none() && guard::is_any_approved(&self.vault.repository) {
+        if let Some(approved) = self.approved.take() {
             let Vault { repository, catalogue, policy, clock, .. } = &self.vault;
-            guard::clear(repository, catalogue, &policy.guard, clock.now())?;
+            let now = clock.now();
+            guard::clear(repository, catalogue, &policy.guard, now, Some(&approved), &self.approvals)?;
         }
         self.record_other_names(&done.inodes)?;
         if done.is_something() {

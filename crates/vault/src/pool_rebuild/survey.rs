@@ -1,7 +1,7 @@
 //! Survey: where the columns of files are and which redundancy is left, from stubs and headers without reading content.
 
 use crate::coder::Coders;
-use crate::examine::belonging;
+use crate::examine::{belonging, open_in_order};
 use crate::redundancy::{InconclusivePart, Part, PartPath};
 use crate::retry::Failure;
 use crate::storage::TargetState;
@@ -221,14 +221,17 @@ pub(super) fn parts(
         let state = target_states.state_of(&location.target);
         (state == TargetState::Returned, state != TargetState::Online)
     });
-    for location in locations {
+    let opened = open_in_order(&locations, |location| match location.place.open(coders) {
+        Err(error) if error.is_inconclusive() => {
+            let path = location.place.tree.shown(&location.place.path);
+            Err(InconclusivePart { path, source: Box::new(error) })
+        }
+        opened => Ok(opened),
+    })?;
+    for (location, opened) in locations.into_iter().zip(opened) {
         let Some(target) = TargetName::from_bytes(&location.target) else { continue };
-        match location.place.open(coders) {
+        match opened {
             Ok(Some(part)) if location.owns(&part.header) => found.push((target, part)),
-            Err(error) if error.is_inconclusive() => {
-                let path = location.place.tree.shown(&location.place.path);
-                return Err(InconclusivePart { path, source: Box::new(error) });
-            }
             Err(error) if error.is_unusable() => broken.push((target, location.place)),
             _ => {}
         }

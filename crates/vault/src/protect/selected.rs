@@ -105,7 +105,7 @@ pub fn preview(
     context: RunContext<'_>,
 ) -> Result<(Seen, Option<Held>), ProtectError> {
     let seen = scan_within(vault, &selection.within, context)?;
-    let held = would_hold(vault, &seen)?;
+    let held = would_hold(vault, &seen)?.held().cloned();
     Ok((seen, held))
 }
 

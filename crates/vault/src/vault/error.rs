@@ -6,6 +6,7 @@ use super::settings::FILE;
 use crate::catalogue::CatalogueError;
 use crate::catalogue_rebuild::RebuildError;
 use crate::changelog;
+use crate::changelog::monitors::MARK_LEASE;
 use crate::display_path::DisplayPath;
 use crate::policy::PolicyError;
 use crate::storage::pool;
@@ -56,6 +57,28 @@ pub enum VaultError {
     CatalogueInUse {
         /// Process, host and time.
         holder: String,
+    },
+    /// Others record changes in the changelog, or work on what is there.
+    #[error(
+        "the vault is in use by {who}: stop that first, since what it records from now on would stay in the former \
+         changelog. What was killed is forgotten at most {} s after its last sign of life: --wait waits for that, \
+         --force does not look who is there", MARK_LEASE.as_secs()
+    )]
+    Attended {
+        /// Their kinds, hosts and processes.
+        who: String,
+    },
+    /// The changelog cannot say who uses it.
+    #[error(
+        "who uses the vault is unknown: {0}. Stop its watches, mounts, daemons and workers on all hosts, then repeat \
+         this with --force"
+    )]
+    UsersUnknown(#[source] changelog::Error),
+    /// The changelog was moved since the vault was opened.
+    #[error("the changelog was moved to {to} meanwhile: start this again")]
+    Moved {
+        /// Where it is now.
+        to: String,
     },
     /// No directory for copies of catalogues is known.
     #[error("a catalogue that hosts share needs a directory for its copy on this host: set {variable}")]

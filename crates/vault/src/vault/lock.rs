@@ -22,6 +22,20 @@ const FILE: &[u8] = b"lock";
 /// Lock file of the watch.
 const WATCH: &[u8] = b"watch";
 
+/// Mark of a running mount, for the changelog of one host; the mount holds its lock.
+pub const MOUNTED: &str = "mounted";
+
+/// The running mount that has its mark in a repository, if there is one.
+pub(super) fn mount_of(repository: &Tree) -> io::Result<Option<String>> {
+    let Some(file) = absent_is_none(repository.read(MOUNTED.as_bytes()))? else { return Ok(None) };
+    let file = Lockable::from(file);
+    match file.try_lock_shared() {
+        Ok(()) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+        Err(TryLockError::WouldBlock) => Ok(Some(format!("a mount, {}", holder(&file)?))),
+    }
+}
+
 /// Holds a lock until it is dropped. The operating system releases the locks of dead processes.
 #[derive(Debug)]
 pub struct Lock {

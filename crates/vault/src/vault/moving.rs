@@ -27,13 +27,15 @@ pub struct Moved {
 }
 
 impl Vault {
-    /// Moves the changelog of a vault that nothing else uses.
+    /// Moves the changelog of a vault that nothing else uses. With `force`, those who are only known to the changelog
+    /// are ignored: what they record afterwards is lost, until a scan finds it.
     ///
     /// # Errors
     /// See [`VaultError`]. The vault is as it was.
     pub fn move_changelog(
         location: &Location,
         to: &str,
+        force: bool,
         command: &str,
         clock: Clock,
     ) -> Result<Moved, VaultError> {
@@ -59,6 +61,10 @@ impl Vault {
             LockError::Watched { holder } => VaultError::CatalogueInUse { holder },
             error => error.into(),
         })?;
+        if let (Some(error), false) = (&away, force) {
+            return Err(VaultError::UsersUnknown(error.clone()));
+        }
+        vault.refuse_others(force)?;
         let pending = match &away {
             None => Some(vault.changelog.pending()?.entries()),
             Some(_) => None,
@@ -79,6 +85,11 @@ impl Vault {
         vault.catalogue.tell(&catalogue)?;
         catalogue.close()?;
         settings.save(&path)?;
+        // Whoever came meanwhile and has not seen that.
+        if let Err(refused) = vault.refuse_others(force) {
+            vault.settings.save(&path)?;
+            return Err(refused);
+        }
         // From here on nobody reads the former changelog and catalogue.
         if away.is_none() {
             let _ = vault.changelog.forget_all();

@@ -39,13 +39,13 @@ fn a_mass_deletion_is_held_until_it_is_approved() {
     assert_eq!(redundancy(&fixture), 21);
     // As `gabion approve` does.
     let seen = protect::scan(&vault, QUIET).unwrap();
-    let held = protect::held(&vault, &seen).unwrap().unwrap();
+    let held = protect::judge(&vault, &seen).unwrap().held().cloned().unwrap();
     assert_eq!((held.removed, held.changed), (10, 1));
     guard::approve(&vault.repository, &held.digest).unwrap();
     fixture.until("released", || live.status().held.is_none());
     fixture.until_protected();
     fixture.assert_protected();
-    fixture.until("the approval is used up", || !guard::is_any_approved(&vault.repository));
+    fixture.until("the approval is used up", || guard::approvals(&vault.repository).unwrap().is_empty());
     // The next mass deletion is held again.
     fs::remove_dir_all(fixture.path("d1")).unwrap();
     fixture.until("held again", || live.status().held.is_some());

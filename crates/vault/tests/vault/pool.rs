@@ -1,5 +1,7 @@
 //! A vault of a pool: targets fail, return and rot, and everything recoverable is restored.
 
+mod lock_order;
+
 use super::fixture::{QUIET, TestRng, flip, rebuild_catalogue};
 use gabion_vault::catalogue::State;
 use gabion_vault::format::Metadata;
@@ -60,6 +62,10 @@ impl PoolFixture {
     pub(super) fn get(&self, name: &str) -> Option<Vec<u8>> {
         let mut content = Vec::new();
         self.pool.get(name.as_bytes(), &mut content).ok().map(|_| content)
+    }
+
+    pub(super) fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     fn target(&self, number: usize) -> PathBuf {

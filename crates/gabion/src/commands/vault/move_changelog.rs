@@ -5,16 +5,31 @@ use crate::output::{OutputArgs, files, print_json};
 use clap::Subcommand;
 use gabion::exit::Outcome;
 use gabion::report::ChangelogReport;
-use gabion_vault::vault::Vault;
+use gabion_vault::vault::{LockError, Vault, VaultError};
 use gabion_vault::world::Clock;
+use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
   gabion changelog move /srv/shared --to redis://127.0.0.1:6379
   gabion changelog move /srv/shared --to embedded
 
-Stop watches, mounts, daemons and workers of the vault on all hosts before. Nothing is lost: the next `gabion protect`, mount \
-or watch scans the tree and finds what was pending.";
+Stop watches, mounts, daemons and workers of the vault on all hosts before: the move is refused while any are known. Those \
+that were killed are known for up to 20 s; --wait waits until they are forgotten. Nothing is lost: the next `gabion protect`, \
+mount or watch scans the tree and finds what was pending.";
+
+/// Pause between attempts.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// True if a process uses the vault, which ends.
+fn is_use(error: &VaultError) -> bool {
+    matches!(
+        error,
+        VaultError::Attended { .. }
+            | VaultError::CatalogueInUse { .. }
+            | VaultError::Lock(LockError::Held { .. })
+    )
+}
 
 /// Arguments of `gabion changelog`.
 #[derive(clap::Args)]
@@ -33,6 +48,13 @@ enum Command {
         /// redis://HOST:PORT, rediss://HOST:PORT (TLS), or embedded
         #[arg(long, value_name = "ADDRESS")]
         to: String,
+        /// Wait until nothing uses the vault any more
+        #[arg(long, conflicts_with = "force")]
+        wait: bool,
+        /// Move even if the changelog knows mounts, watches or workers, or cannot say: what they record afterwards is
+        /// lost until a scan finds it
+        #[arg(long)]
+        force: bool,
         #[command(flatten)]
         output: OutputArgs,
     },
@@ -40,9 +62,21 @@ enum Command {
 
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        let Command::Move { which, to, output } = self.command;
+        let Command::Move { which, to, wait, force, output } = self.command;
         let location = which.remains()?;
-        let moved = Vault::move_changelog(&location, &to, "changelog move", Clock::System)?;
+        let mut said = false;
+        let moved = loop {
+            match Vault::move_changelog(&location, &to, force, "changelog move", Clock::System) {
+                Err(error) if wait && is_use(&error) => {
+                    if !said {
+                        errln!("gabion: waiting: {error}");
+                        said = true;
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+                moved => break moved?,
+            }
+        };
         if let Some(error) = &moved.away {
             errln!("gabion: warning: {error}; what it has is left there");
         }

@@ -167,7 +167,7 @@ impl Args {
 
     fn dry(&self, dir: &Path, vault: &Vault) -> anyhow::Result<Outcome> {
         let seen = self.output.run(&self.effort, |context| scan(vault, context))??;
-        let held = would_hold(vault, &seen)?;
+        let held = would_hold(vault, &seen)?.held().cloned();
         if self.output.json {
             let held = held.as_ref().map(HeldReport::new);
             let report = ProtectPlanReport::new(seen.files, seen.bytes, &seen.changes, held);

@@ -156,6 +156,11 @@ fn work_once(vault: &Vault, context: RunContext<'_>) -> Result<Done, WorkError> 
     let name =
         worker::unique_name().map_err(|source| WorkError::Repository { path: vault.root.clone(), source })?;
     vault.changelog.attend(&name, vault.clock.now())?;
+    if let Err(moved) = vault.refuse_if_moved() {
+        // If that fails, it is forgotten after a while.
+        let _ = vault.changelog.leave(&name);
+        return Err(WorkError::Repository { path: vault.root.clone(), source: std::io::Error::other(moved) });
+    }
     std::thread::sleep(follow::SETTLE);
     let done = work_attending(vault, context, &name, &|_| {});
     // If that fails, the others forget this worker after a while.

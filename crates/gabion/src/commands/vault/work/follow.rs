@@ -248,6 +248,7 @@ impl Follower<'_> {
             heeds_drain: true,
         };
         let share = vault.changelog.claim_share(&ask, vault.clock.now())?;
+        vault.refuse_if_moved()?;
         if is_new && !self.has_started {
             self.has_started = true;
             self.notifier.is_ready("working");
