@@ -14,6 +14,7 @@ mod planning;
 mod recording;
 mod renamed;
 mod turn;
+mod updating;
 
 pub(crate) use all::{REPAIR, help};
 pub use all::{RepairedOrNot, repair_all};
@@ -29,7 +30,7 @@ use crate::examine::{
 };
 use crate::format::{Frame, Metadata};
 use crate::metadata::without_privileges;
-use crate::redundancy::{PATIENCE, redo};
+use crate::redundancy::redo;
 use crate::repair_mark::{self, Mark};
 use crate::retry::{Failure, Retry, Retryable};
 use crate::run::RunContext;
@@ -37,7 +38,6 @@ use crate::storage::Repairable;
 use crate::tree::{Stat, absent_is_none};
 use crate::vault::Vault;
 use duplicates::Duplicates;
-use gabion_platform::lock::Lockable;
 use recording::{note_right, without_redundancy};
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -327,18 +327,6 @@ impl Work<'_> {
             }
         }
         Ok(())
-    }
-
-    fn update(&self, part: usize, writes: Vec<(u64, Vec<u8>)>) -> io::Result<()> {
-        let part = &self.protected.parts[part];
-        // Our own shared lock would keep the writer out.
-        part.file.unlock()?;
-        let file = Lockable::exclusive_within(part.place.tree.write(&part.place.path)?, PATIENCE)?;
-        redo::update(&part.place, &file, &part.header, &writes)?;
-        // Bytes behind the end are foreign and hide the second header.
-        file.set_len(part.records.file())?;
-        drop(file);
-        part.file.lock_shared_within(PATIENCE)
     }
 
     /// Writes the bad data blocks. Returns the file's properties afterwards.

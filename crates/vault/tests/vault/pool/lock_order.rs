@@ -7,6 +7,7 @@ use gabion_platform::lock::Lockable;
 use gabion_testkit::until;
 use gabion_vault::encode::{EncodeOptions, Encoder};
 use gabion_vault::pool_rebuild::survey::overview;
+use gabion_vault::repair::repair;
 use gabion_vault::scrub::{Options, Selection, scrub};
 use gabion_vault::storage::pool::{self, Pool};
 use gabion_vault::vault::{Location, Vault};
@@ -86,4 +87,28 @@ fn redundancy_is_locked_in_one_order() {
             working.join().unwrap();
         });
     }
+}
+
+/// A repair changes redundancy that it has locked, like others, for reading. It waits with nothing locked.
+#[test]
+fn a_repair_does_not_keep_those_it_waits_for() {
+    let (fixture, redundancy) = fixture();
+    crate::fixture::flip(&redundancy[0], 2000);
+    let location = Location::of_pool(fixture.pool()).unwrap();
+    let last = exclusive(&redundancy[2]);
+    std::thread::scope(|scope| {
+        let repairing =
+            scope.spawn(|| repair(&Vault::open(&location, Clock::System).unwrap(), b"file", QUIET));
+        until("it has locked the ones before", || redundancy[..2].iter().all(|path| locks(path) == 1));
+        // A reader of the one that it has to change, and then somebody who has the second one and wants the first.
+        let file = File::open(&redundancy[0]).unwrap();
+        let reader = Lockable::shared_within(file, Duration::ZERO).unwrap();
+        drop(last);
+        let second = exclusive(&redundancy[1]);
+        drop(reader);
+        let first = exclusive(&redundancy[0]);
+        drop((first, second));
+        repairing.join().unwrap().unwrap();
+    });
+    assert!(fixture.scrub().damage.is_empty());
 }
