@@ -5,6 +5,7 @@ mod cluster;
 mod deployment;
 mod memory;
 mod node;
+mod ranges;
 mod shares;
 
 use super::figures::{BenchOptions, Line};
@@ -21,13 +22,13 @@ Examples:
 Hosts are network namespaces on this machine, with a `gabion work --follow --threads 1` each, limited to a rate, and a Redis server on \
 one of them; all share the file system of --dir. What one host and several encode is compared in turns. `changelog` compares durable \
 changes per second of four clients of a Redis server with the embedded changelog, and `operations` single calls. `memory` \
-is that of a worker in a deployment of 10,000,000 files, 100,000 with --quick. `cluster` encodes in memory, on the CPU and on a GPU, and distributes over seven nodes with four \
+is that of a worker in a deployment of 10,000,000 files, 100,000 with --quick. `ranges` counts what a worker reads after writes through mounts on two hosts into one file. `cluster` encodes in memory, on the CPU and on a GPU, and distributes over seven nodes with four \
 disks each, as PErasure does. Needs root and the packages iproute2 and redis-server. \
 What was encoded is verified after each run.";
 
 /// The cases by name, in the order in which they run.
-const CASES: [&str; 7] =
-    ["two workers", "scaling", "large file", "changelog", "operations", "memory", "cluster"];
+const CASES: [&str; 8] =
+    ["two workers", "scaling", "large file", "changelog", "operations", "memory", "ranges", "cluster"];
 
 /// Arguments of `gabion-bench hosts`.
 #[derive(clap::Args)]
@@ -54,6 +55,7 @@ impl Args {
                 "changelog" => changelog::durable(request),
                 "operations" => changelog::operations(request),
                 "memory" => memory::of_a_worker(request),
+                "ranges" => ranges::two_hosts(request),
                 "cluster" => cluster::of_perasure(request),
                 other => bail!("no case {other:?}; there are: {}", CASES.join(", ")),
             }

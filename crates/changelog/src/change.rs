@@ -28,6 +28,8 @@ pub enum What {
         range: Range<u64>,
         /// Versions between which nothing else was written, if they are known.
         span: Option<Span>,
+        /// A window in which this was written, in a deployment of several hosts.
+        window: Option<Window>,
     },
     /// A file or a directory was renamed, over whatever had the new name.
     Rename {
@@ -73,6 +75,17 @@ impl Span {
     }
 }
 
+/// Versions that a mount saw before and after it wrote to a file ([`windows`](crate::windows)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// The version before the first write.
+    pub from: VersionName,
+    /// The version after the last write.
+    pub to: VersionName,
+    /// The last tick of which the mount had heard before the first write.
+    pub since: u64,
+}
+
 /// Times of a change, all from the clock of the host that saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct When {
@@ -101,7 +114,7 @@ impl When {
 impl Change {
     /// Bytes of a file changed.
     pub fn modify(path: impl Into<Vec<u8>>, range: Range<u64>, when: When) -> Change {
-        Change { what: What::Modify { path: path.into(), range, span: None }, when }
+        Change { what: What::Modify { path: path.into(), range, span: None, window: None }, when }
     }
 
     /// The same modification with the versions before and after it.
@@ -109,6 +122,15 @@ impl Change {
     pub fn between(mut self, versions: Option<Span>) -> Change {
         if let What::Modify { span, .. } = &mut self.what {
             *span = versions;
+        }
+        self
+    }
+
+    /// The same modification in a window.
+    #[must_use]
+    pub fn within(mut self, seen: Window) -> Change {
+        if let What::Modify { window, .. } = &mut self.what {
+            *window = Some(seen);
         }
         self
     }

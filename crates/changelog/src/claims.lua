@@ -522,29 +522,29 @@ local function page(keys, args)
   return entries
 end
 
-redis.register_function('gabion_changelog_3_record', record)
-redis.register_function('gabion_changelog_3_claim', claim)
-redis.register_function('gabion_changelog_3_claim_paths', claim_paths)
-redis.register_function('gabion_changelog_3_renew', renew)
-redis.register_function('gabion_changelog_3_renew_all', renew_all)
-redis.register_function('gabion_changelog_3_bury', bury)
-redis.register_function('gabion_changelog_3_complete', complete)
-redis.register_function('gabion_changelog_3_complete_all', complete_all)
+redis.register_function('gabion_changelog_4_record', record)
+redis.register_function('gabion_changelog_4_claim', claim)
+redis.register_function('gabion_changelog_4_claim_paths', claim_paths)
+redis.register_function('gabion_changelog_4_renew', renew)
+redis.register_function('gabion_changelog_4_renew_all', renew_all)
+redis.register_function('gabion_changelog_4_bury', bury)
+redis.register_function('gabion_changelog_4_complete', complete)
+redis.register_function('gabion_changelog_4_complete_all', complete_all)
 redis.register_function{
-  function_name = 'gabion_changelog_3_which_are_mine', callback = which_are_mine, flags = { 'no-writes' } }
-redis.register_function('gabion_changelog_3_release', release)
-redis.register_function('gabion_changelog_3_memory', memory)
-redis.register_function('gabion_changelog_3_claim_share', claim_share)
-redis.register_function('gabion_changelog_3_give_back', give_back_all)
-redis.register_function('gabion_changelog_3_attend', attend)
-redis.register_function('gabion_changelog_3_leave', leave)
-redis.register_function('gabion_changelog_3_set_draining', set_draining)
-redis.register_function{ function_name = 'gabion_changelog_3_is_draining', callback = draining, flags = { 'no-writes' } }
+  function_name = 'gabion_changelog_4_which_are_mine', callback = which_are_mine, flags = { 'no-writes' } }
+redis.register_function('gabion_changelog_4_release', release)
+redis.register_function('gabion_changelog_4_memory', memory)
+redis.register_function('gabion_changelog_4_claim_share', claim_share)
+redis.register_function('gabion_changelog_4_give_back', give_back_all)
+redis.register_function('gabion_changelog_4_attend', attend)
+redis.register_function('gabion_changelog_4_leave', leave)
+redis.register_function('gabion_changelog_4_set_draining', set_draining)
+redis.register_function{ function_name = 'gabion_changelog_4_is_draining', callback = draining, flags = { 'no-writes' } }
 redis.register_function{
-  function_name = 'gabion_changelog_3_draining_hosts', callback = draining_hosts, flags = { 'no-writes' } }
+  function_name = 'gabion_changelog_4_draining_hosts', callback = draining_hosts, flags = { 'no-writes' } }
 redis.register_function{
-  function_name = 'gabion_changelog_3_known_workers', callback = known_workers, flags = { 'no-writes' } }
-redis.register_function{ function_name = 'gabion_changelog_3_workers', callback = workers, flags = { 'no-writes' } }
-redis.register_function{ function_name = 'gabion_changelog_3_mine', callback = mine, flags = { 'no-writes' } }
-redis.register_function{ function_name = 'gabion_changelog_3_sums', callback = sums, flags = { 'no-writes' } }
-redis.register_function{ function_name = 'gabion_changelog_3_page', callback = page, flags = { 'no-writes' } }
+  function_name = 'gabion_changelog_4_known_workers', callback = known_workers, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_4_workers', callback = workers, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_4_mine', callback = mine, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_4_sums', callback = sums, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_4_page', callback = page, flags = { 'no-writes' } }

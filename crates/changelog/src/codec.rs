@@ -1,10 +1,12 @@
-//! Binary form of changes: fields in order, integers little-endian, lengths as u32.
+//! Binary form of changes: fields in order, integers little-endian, lengths as u32. A change has a span or a window.
 
-use crate::change::{Change, Span, What, When};
+use crate::change::{Change, Span, What, When, Window};
+use std::ops::Range;
 
 /// Appends a change.
 pub(crate) fn put_change(change: &Change, out: &mut Vec<u8>) {
     let (tag, path) = match &change.what {
+        What::Modify { path, window: Some(_), .. } => (5, path),
         What::Modify { path, span: None, .. } => (0, path),
         What::Modify { path, span: Some(_), .. } => (4, path),
         What::Rename { from, .. } => (1, from),
@@ -14,9 +16,15 @@ pub(crate) fn put_change(change: &Change, out: &mut Vec<u8>) {
     out.push(tag);
     put_bytes(path, out);
     match &change.what {
-        What::Modify { range, span, .. } => {
+        What::Modify { range, span, window, .. } => {
             put_numbers(&[range.start, range.end], out);
-            put_span(*span, out);
+            match window {
+                Some(Window { from, to, since }) => {
+                    put_span(Some(Span { from: *from, to: *to }), out);
+                    put_numbers(&[*since], out);
+                }
+                None => put_span(*span, out),
+            }
         }
         What::Rename { to, .. } => put_bytes(to, out),
         What::Delete { .. } | What::Gap { .. } => {}
@@ -52,8 +60,9 @@ impl Reader<'_> {
         let tag = self.byte()?;
         let path = self.bytes()?;
         let what = match tag {
-            0 => What::Modify { path, range: self.number()?..self.number()?, span: None },
-            4 => What::Modify { path, range: self.number()?..self.number()?, span: Some(self.span()?) },
+            0 => What::Modify { path, range: self.range()?, span: None, window: None },
+            4 => What::Modify { path, range: self.range()?, span: Some(self.span()?), window: None },
+            5 => What::Modify { path, range: self.range()?, span: None, window: Some(self.window()?) },
             1 => What::Rename { from: path, to: self.bytes()? },
             2 => What::Delete { path },
             3 => What::Gap { root: path },
@@ -67,6 +76,15 @@ impl Reader<'_> {
 
     pub(crate) fn span(&mut self) -> Option<Span> {
         Some(Span { from: self.take(16)?.try_into().ok()?, to: self.take(16)?.try_into().ok()? })
+    }
+
+    fn window(&mut self) -> Option<Window> {
+        let Span { from, to } = self.span()?;
+        Some(Window { from, to, since: self.number()? })
+    }
+
+    fn range(&mut self) -> Option<Range<u64>> {
+        Some(self.number()?..self.number()?)
     }
 
     pub(crate) fn byte(&mut self) -> Option<u8> {
@@ -96,7 +114,7 @@ impl Reader<'_> {
 #[cfg(test)]
 mod tests {
     use super::{Reader, put_change};
-    use crate::change::{Change, Span, When};
+    use crate::change::{Change, Span, When, Window};
 
     #[test]
     fn what_was_put_is_read_and_nothing_else() {
@@ -104,6 +122,7 @@ mod tests {
         let changes = [
             Change::modify("a", 3..u64::MAX, when),
             Change::modify("a", 3..4, when).between(Some(Span { from: [1; 16], to: [2; 16] })),
+            Change::modify("a", 3..4, when).within(Window { from: [1; 16], to: [2; 16], since: 7 }),
             Change::rename(vec![0xff; 4096], "b", when),
             Change::delete("", when),
             Change::gap("x/y\n", when),

@@ -1,8 +1,7 @@
-#!lua name=gabion_changelog_3
+#!lua name=gabion_changelog_4
 
 -- The changelog as functions of the server: each call is atomic. The version in the name above and in the names at
--- The changelog as functions of the server: each call is atomic. The version in the name above and in the names at
--- the ends of the other parts of this library (claims, journal, tasks, monitors) changes with anything that is stored
+-- the ends of the other parts of this library (claims, journal, tasks, monitors, windows) changes with anything that is stored
 -- or that a function takes.
 --
 -- Numbers in Lua are doubles, exact only up to 2^53. So times (by the clock of this server, offset by 2^63 to have no
@@ -10,7 +9,7 @@
 -- sequence numbers are 16 lower-case hexadecimal digits here: comparing the strings compares the numbers.
 --
 -- Keys, in the order of KEYS:
---   1 counters  hash: sequence, token, identity
+--   1 counters  hash: sequence, token, identity, tick and doubt
 --   2 entries   hash: path -> slot, packed
 --   3 paths     sorted set of all paths
 --   4 waiting   sorted set of priority (reversed), due, sequence and path of entries that are not claimed
@@ -28,15 +27,21 @@
 -- All sorted sets have score 0 throughout, so that they are in the order of their bytes.
 --
 -- A slot is { state, newer or false, sequence, token or 0, attempts }, a state
--- { kind, origin or false, ranges, first, stamp, due, latest, priority, from, to }, ranges one string of starts and
--- ends; from and to are the versions that the ranges lie between, not there if they are not known.
+-- { kind, origin or false, ranges, first, stamp, due, latest, priority, from, to, windows, since }, ranges one string of
+-- starts and ends; from and to are the versions that the ranges lie between, windows one string of pairs of versions
+-- and since the tick before the first of them began (windows.rs). What is not known is not there.
+--
+-- A tick is a moment in the life of this server: each is larger than those before it, also than those that a server
+-- forgot which came back with older files, since it is not less than the time in microseconds.
 
 local MODIFY, MOVE, DELETE, GAP = 0, 1, 2, 3
 local WHOLE = { '0000000000000000', 'ffffffffffffffff' }
-local MAX_RANGES = 64
+local MAX_RANGES, KEPT_RANGES = 1024, 768
+local MAX_WINDOWS = 1024
 local REQUEST_SECONDS = 86400
 
 local KIND, ORIGIN, RANGES, FIRST, STAMP, DUE, LATEST, PRIORITY, FROM, TO = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+local WINDOWS, SINCE = 11, 12
 local STATE, NEWER, SEQUENCE, TOKEN, ATTEMPTS = 1, 2, 3, 4, 5
 local L_PATH, L_ORIGIN, L_KIND, L_WORKER, L_GRANTED, L_EXPIRES = 1, 2, 3, 4, 5, 6
 
@@ -105,37 +110,71 @@ end
 
 -- Ranges.
 
-local function insert(ranges, first, last)
-  local starts, ends = {}, {}
-  local placed = false
-  for at = 1, #ranges, 32 do
-    local start, finish = string.sub(ranges, at, at + 15), string.sub(ranges, at + 16, at + 31)
-    if finish < first then
-      starts[#starts + 1], ends[#ends + 1] = start, finish
-    elseif start > last then
-      if not placed then
-        starts[#starts + 1], ends[#ends + 1] = first, last
-        placed = true
-      end
-      starts[#starts + 1], ends[#ends + 1] = start, finish
-    else
-      first, last = least(first, start), most(last, finish)
+local function start_of(ranges, i)
+  return string.sub(ranges, 32 * i + 1, 32 * i + 16)
+end
+
+local function end_of(ranges, i)
+  return string.sub(ranges, 32 * i + 17, 32 * i + 32)
+end
+
+-- Merges across the narrowest gaps, the first of equals, down to KEPT_RANGES.
+local function narrow(ranges, count)
+  local gaps, joined, parts = {}, {}, {}
+  for i = 0, count - 2 do gaps[i + 1] = { minus(start_of(ranges, i + 1), end_of(ranges, i)), i } end
+  table.sort(gaps, function(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end)
+  for i = 1, count - KEPT_RANGES do joined[gaps[i][2]] = true end
+  local first = start_of(ranges, 0)
+  for i = 0, count - 1 do
+    if not joined[i] then
+      parts[#parts + 1] = first .. end_of(ranges, i)
+      first = start_of(ranges, i + 1)
     end
   end
-  if not placed then starts[#starts + 1], ends[#ends + 1] = first, last end
-  while #starts > MAX_RANGES do
-    local narrowest, at
-    for i = 1, #starts - 1 do
-      local gap = minus(starts[i + 1], ends[i])
-      if not narrowest or gap < narrowest then narrowest, at = gap, i end
-    end
-    ends[at] = ends[at + 1]
-    table.remove(starts, at + 1)
-    table.remove(ends, at + 1)
-  end
-  local parts = {}
-  for i = 1, #starts do parts[i] = starts[i] .. ends[i] end
   return table.concat(parts)
+end
+
+-- The first range from `low` on for which `is_behind` holds, which holds for all after it as well.
+local function search(low, high, is_behind)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if is_behind(middle) then high = middle else low = middle + 1 end
+  end
+  return low
+end
+
+local function insert(ranges, first, last)
+  local count = #ranges / 32
+  local before = search(0, count, function(i) return end_of(ranges, i) >= first end)
+  local after = search(before, count, function(i) return start_of(ranges, i) > last end)
+  if after > before then
+    first, last = least(first, start_of(ranges, before)), most(last, end_of(ranges, after - 1))
+  end
+  ranges = string.sub(ranges, 1, 32 * before) .. first .. last .. string.sub(ranges, 32 * after + 1)
+  count = #ranges / 32
+  return count > MAX_RANGES and narrow(ranges, count) or ranges
+end
+
+-- Ticks.
+
+local function tick(keys)
+  return redis.call('HGET', keys[1], 'tick') or WHOLE[1]
+end
+
+local function next_tick(keys)
+  local time = redis.call('TIME')
+  local now = most(hex(tonumber(time[1]) * 1000000 + tonumber(time[2])), plus(tick(keys), hex(1)))
+  redis.call('HSET', keys[1], 'tick', now)
+  return now
+end
+
+-- Changes before this moment may not be recorded: no window counts that began before.
+local function doubt(keys)
+  redis.call('HSET', keys[1], 'doubt', next_tick(keys))
+end
+
+local function last_doubt(keys)
+  return redis.call('HGET', keys[1], 'doubt') or WHOLE[1]
 end
 
 -- States. `when` is { at, due, latest, priority }.
@@ -158,17 +197,30 @@ local function span(state, from, to)
   state[TO] = to
 end
 
-local function modify(state, range, when, from, to)
+-- `window` is { versions, since, last doubt }.
+local function add_window(state, window)
+  local since, doubted = window[2], window[3]
+  if since < doubted then return end
+  if state[SINCE] and state[SINCE] < doubted then state[WINDOWS], state[SINCE] = nil, nil end
+  -- With too many of them nothing joins, and the file is read as a whole.
+  if state[WINDOWS] and #state[WINDOWS] >= 32 * MAX_WINDOWS then state[WINDOWS] = '' end
+  state[WINDOWS] = (state[WINDOWS] or '') .. window[1]
+  state[SINCE] = least(state[SINCE] or since, since)
+end
+
+local function modify(state, range, when, from, to, window)
   if not state then
     state = fresh(MODIFY, when)
     state[RANGES] = range[1] .. range[2]
     span(state, from, to)
+    if window then add_window(state, window) end
     return state
   end
   if state[KIND] ~= GAP then
     state[KIND] = MODIFY
     state[RANGES] = insert(state[RANGES], range[1], range[2])
     span(state, from, to)
+    if window then add_window(state, window) end
   end
   postpone(state, when)
   return state
@@ -183,13 +235,14 @@ end
 local function gap(state, when)
   if not state then return fresh(GAP, when) end
   state[KIND], state[RANGES], state[FROM], state[TO] = GAP, '', nil, nil
+  state[WINDOWS], state[SINCE] = nil, nil
   postpone(state, when)
   return state
 end
 
 local function copy(state)
   local twin = {}
-  for i = 1, TO do twin[i] = state[i] end
+  for i = 1, SINCE do twin[i] = state[i] end
   return twin
 end
 
@@ -412,18 +465,21 @@ local function answer(keys, request, result)
   return result
 end
 
--- request, then for each change: tag, path, other path, start, end, at, due, latest, priority, versions from and to
+-- request, the last one of this client that was answered or '', then for each change: tag, path, other path, start, end, at, due, latest, priority, versions from and to,
+-- versions and since of a window
 local function record(keys, args)
   local again = answered(keys, args[1])
   if again then return again end
+  -- The server came back without what it had answered.
+  if args[2] ~= '' and string.sub(redis.call('GET', keys[9]) or '', 1, 16) ~= args[2] then doubt(keys) end
   local db = open(keys)
-  local count = (#args - 1) / 11
+  local count = (#args - 2) / 13
   local last = redis.call('HINCRBY', keys[1], 'sequence', count)
   local paths = {}
-  for at = 3, #args, 11 do paths[#paths + 1] = args[at] end
+  for at = 4, #args, 13 do paths[#paths + 1] = args[at] end
   fetch(db, paths)
   for i = 1, count do
-    local at = 11 * i - 9
+    local at = 13 * i - 10
     local path, other, sequence = args[at + 1], args[at + 2], hex(last - count + i)
     local range, tag = { args[at + 3], args[at + 4] }, args[at]
     local when = { args[at + 5], args[at + 6], args[at + 7], tonumber(args[at + 8]) }
@@ -431,8 +487,10 @@ local function record(keys, args)
       -- A file that is there again after its deletion is another file.
       local slot = get(db, path)
       if slot and slot[STATE][KIND] == DELETE then range = WHOLE end
-      change(db, path, sequence, modify, range, when, args[at + 9], args[at + 10])
+      local window = args[at + 11] ~= '' and { args[at + 11], args[at + 12], last_doubt(keys) }
+      change(db, path, sequence, modify, range, when, args[at + 9], args[at + 10], window)
     elseif tag == 'gap' then
+      doubt(keys)
       change(db, path, sequence, gap, when)
     elseif tag == 'delete' then
       record_delete(db, path, sequence, when)

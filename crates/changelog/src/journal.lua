@@ -73,8 +73,8 @@ local function size(keys)
   return redis.call('HGET', keys[1], 'journal_bytes') or '0'
 end
 
-redis.register_function('gabion_changelog_3_append', append)
-redis.register_function('gabion_changelog_3_begin_at', begin_at)
-redis.register_function('gabion_changelog_3_forget_all', forget_all)
-redis.register_function{ function_name = 'gabion_changelog_3_read', callback = read, flags = { 'no-writes' } }
-redis.register_function{ function_name = 'gabion_changelog_3_size', callback = size, flags = { 'no-writes' } }
+redis.register_function('gabion_changelog_4_append', append)
+redis.register_function('gabion_changelog_4_begin_at', begin_at)
+redis.register_function('gabion_changelog_4_forget_all', forget_all)
+redis.register_function{ function_name = 'gabion_changelog_4_read', callback = read, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_4_size', callback = size, flags = { 'no-writes' } }

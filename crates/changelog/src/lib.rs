@@ -74,6 +74,10 @@
 //! # Monitors
 //! A server keeps a mark of each monitor of a deployment, so that an unclean end is noticed: [`monitors`].
 //!
+//! # Windows
+//! Ranges that mounts of several hosts wrote count if versions join and all mounts have recorded everything:
+//! [`windows`].
+//!
 //! # Engines
 //! [`Embedded`] (SQLite) for one host; `Redis` (feature `redis`, on by default) for several. The feature `testing` adds
 //! `model::Model`, a readable reference in memory, `conformance`, the suite that every engine passes, and `measure`.
@@ -103,21 +107,23 @@ pub mod redis;
 pub mod server;
 mod share;
 pub mod tasks;
+pub mod windows;
 
 #[cfg(feature = "redis")]
 pub use self::redis::{Redis, address::remember_password};
 pub use absent::Absent;
-pub use change::{Change, MAX_PATH, Span, VersionName, What, When, is_within};
+pub use change::{Change, MAX_PATH, Span, VersionName, What, When, Window, is_within};
 pub use embedded::Embedded;
 pub use entry::{Claim, Completion, Durability, Entry, Kind, Memory, Sequence, Summary, WorkerId};
 pub use error::{Error, PathFault, Refusal, Result, ServerError};
 pub use journal::Journal;
 pub use monitors::Monitors;
 pub use queue::Ticket;
-pub use ranges::{MAX_RANGES, Ranges, WHOLE};
+pub use ranges::{KEPT_RANGES, MAX_RANGES, Ranges, WHOLE};
 pub use server::Server;
 pub use share::{Ask, KnownWorker, Share, WORKER_TERM};
 pub use tasks::Tasks;
+pub use windows::Windows;
 
 use gabion_platform::world::{Nanos, SECOND};
 use std::time::Duration;
@@ -381,6 +387,11 @@ pub trait Changelog: Send + Sync {
 
     /// Marks of the monitors of a deployment; none for an engine of one host, whose monitors leave marks in files.
     fn monitors(&self) -> Option<&dyn Monitors> {
+        None
+    }
+
+    /// Ranges that mounts of several hosts wrote; none for an engine of one host.
+    fn windows(&self) -> Option<&dyn Windows> {
         None
     }
 

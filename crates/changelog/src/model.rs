@@ -10,7 +10,7 @@ use crate::change::{Change, Span, What, When, is_within};
 use crate::entry::{Claim, Completion, Durability, Entry, Kind, Sequence, Summary, WorkerId};
 use crate::error::{Error, Refusal, Result};
 use crate::queue::Ticket;
-use crate::ranges::{MAX_RANGES, Ranges, WHOLE};
+use crate::ranges::{KEPT_RANGES, MAX_RANGES, Ranges, WHOLE};
 use crate::share::{Ask, KnownWorker, Others, Presence, Share};
 use crate::{CLOCK_TOLERANCE, Changelog, MAX_CLAIM, MAX_PAGE};
 use gabion_platform::world::{Nanos, after};
@@ -136,7 +136,7 @@ impl View {
     }
 }
 
-/// All bytes of both; the narrowest gap goes first if there are too many.
+/// All bytes of both; the narrowest gaps go first if there are too many.
 fn union(mut ranges: Vec<Range<u64>>, range: Range<u64>) -> Vec<Range<u64>> {
     ranges.push(range);
     ranges.sort_by_key(|range| (range.start, range.end));
@@ -147,7 +147,8 @@ fn union(mut ranges: Vec<Range<u64>>, range: Range<u64>) -> Vec<Range<u64>> {
             _ => joined.push(range),
         }
     }
-    while joined.len() > MAX_RANGES {
+    let most = if joined.len() > MAX_RANGES { KEPT_RANGES } else { MAX_RANGES };
+    while joined.len() > most {
         let gaps = joined.windows(2).map(|pair| pair[1].start - pair[0].end);
         let narrowest = gaps.clone().min().unwrap_or(0);
         let at = gaps.clone().position(|gap| gap == narrowest).unwrap_or(0);
@@ -224,7 +225,7 @@ impl Facts {
     fn record(&mut self, Change { what, when }: &Change) {
         self.sequence = self.sequence.next();
         match what {
-            What::Modify { path, range, span } => {
+            What::Modify { path, range, span, .. } => {
                 let view = self.paths.get(path).and_then(Path::view);
                 let deleted = view.is_some_and(|view| view.kind == Kind::Delete);
                 self.add(path, Fact::Modified(if deleted { WHOLE } else { range.clone() }, *span, *when));

@@ -1,15 +1,17 @@
 
--- The fifth part of the library: marks of monitors. The hash KEYS[15] has 'm' name -> packed { kind, since, expires }
+-- The fifth part of the library: marks of monitors. The hash KEYS[15] has 'm' name -> packed { kind, since, expires, covered }
 -- for each mark, and 'l' name -> packed { kind, since, first } for each that was given up, until the gap is worked off:
--- as long as there is a gap for the whole tree that is not younger than `first`.
+-- as long as there is a gap for the whole tree that is not younger than `first`. `covered` is the tick up to which it has
+-- recorded everything (windows.lua).
 --
 -- Leases are counted by the clock of the server, in milliseconds: clocks of hosts may differ.
 
-local M_KIND, M_SINCE, M_EXPIRES, M_FIRST = 1, 2, 3, 3
+local M_KIND, M_SINCE, M_EXPIRES, M_FIRST, M_COVERED = 1, 2, 3, 3, 4
 
 -- A gap for the whole tree; `when` as everywhere. Returns the time of the gap that is pending then, or will be if a
 -- worker completes what it has claimed.
 local function record_gap(keys, when)
+  doubt(keys)
   local db = open(keys)
   local slot = change(db, '', hex(redis.call('HINCRBY', keys[1], 'sequence', 1)), gap, when)
   flush(db)
@@ -55,29 +57,39 @@ local function uptime()
   return seconds and tonumber(seconds) * 1000
 end
 
-local function set_mark(keys, args)
-  redis.call('HSET', keys[15], 'm' .. args[1], cmsgpack.pack({ args[2], args[3], server_time() + tonumber(args[4]) }))
+local function mark_of(keys, name)
+  local packed = redis.call('HGET', keys[15], 'm' .. name)
+  return packed and cmsgpack.unpack(packed)
+end
+
+local function put_mark(keys, name, mark)
+  redis.call('HSET', keys[15], 'm' .. name, cmsgpack.pack(mark))
+end
+
+local function set_mark(keys, args, covered)
+  put_mark(keys, args[1], { args[2], args[3], server_time() + tonumber(args[4]), covered })
 end
 
 -- name, kind, since, lease
 local function begin_monitor(keys, args)
-  set_mark(keys, args)
+  set_mark(keys, args, tick(keys))
   return 'done'
 end
 
 -- name, kind, since, lease, at, due, latest, priority
 local function renew_monitor(keys, args)
-  local is_there = redis.call('HEXISTS', keys[15], 'm' .. args[1]) == 1
+  local mark = mark_of(keys, args[1])
+  local is_there = mark ~= nil and mark ~= false
   -- Losses that are worked off have nothing to do with this gap, whose time may be from before a long interruption.
   if not is_there then forget_losses(keys) end
   if not is_there then record_gap(keys, { args[5], args[6], args[7], tonumber(args[8]) }) end
-  set_mark(keys, args)
+  set_mark(keys, args, is_there and mark[M_COVERED] or WHOLE[1])
   return is_there and 'kept' or 'again'
 end
 
 -- name
 local function end_monitor(keys, args)
-  redis.call('HDEL', keys[15], 'm' .. args[1])
+  redis.call('HDEL', keys[15], 'm' .. args[1], 'x' .. args[1])
   return 'done'
 end
 
@@ -98,6 +110,7 @@ local function give_up_monitors(keys, args)
   local first = record_gap(keys, { args[2], args[3], args[4], tonumber(args[5]) })
   for _, it in ipairs(given_up) do
     redis.call('HDEL', keys[15], 'm' .. it[1])
+    if dead[it[1]] then redis.call('HDEL', keys[15], 'x' .. it[1]) end
     redis.call('HSET', keys[15], 'l' .. it[1], cmsgpack.pack({ it[2], it[3], first }))
   end
   return given_up
@@ -119,9 +132,9 @@ local function known_monitors(keys)
   return found
 end
 
-redis.register_function('gabion_changelog_3_begin_monitor', begin_monitor)
-redis.register_function('gabion_changelog_3_renew_monitor', renew_monitor)
-redis.register_function('gabion_changelog_3_end_monitor', end_monitor)
-redis.register_function('gabion_changelog_3_give_up_monitors', give_up_monitors)
+redis.register_function('gabion_changelog_4_begin_monitor', begin_monitor)
+redis.register_function('gabion_changelog_4_renew_monitor', renew_monitor)
+redis.register_function('gabion_changelog_4_end_monitor', end_monitor)
+redis.register_function('gabion_changelog_4_give_up_monitors', give_up_monitors)
 redis.register_function{
-  function_name = 'gabion_changelog_3_known_monitors', callback = known_monitors, flags = { 'no-writes' } }
+  function_name = 'gabion_changelog_4_known_monitors', callback = known_monitors, flags = { 'no-writes' } }

@@ -5,9 +5,12 @@ use std::ops::Range;
 /// A change of the whole file, whatever its length is and will be.
 pub const WHOLE: Range<u64> = 0..u64::MAX;
 
-/// Most ranges one entry keeps. More are merged across the narrowest gap: bytes that did not change are then
-/// read again, and an entry stays small whatever a program writes.
-pub const MAX_RANGES: usize = 64;
+/// Most ranges one entry keeps. More are merged across the narrowest gaps, down to [`KEPT_RANGES`]: bytes that did not
+/// change are then read again, and an entry stays small whatever a program writes.
+pub const MAX_RANGES: usize = 1024;
+
+/// What is left of more ranges than [`MAX_RANGES`]: to find the narrowest gaps is expensive.
+pub const KEPT_RANGES: usize = 768;
 
 /// Ranges of bytes: sorted, never empty, never touching each other, at most [`MAX_RANGES`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,13 +44,20 @@ impl Ranges {
         }
     }
 
-    /// Merges across the narrowest gap, the first of equals, while there are too many.
+    /// Merges across the narrowest gaps, the first of equals, if there are too many.
     fn narrow(&mut self) {
-        while self.0.len() > MAX_RANGES {
-            let gap = |i: &usize| self.0[i + 1].start - self.0[*i].end;
-            let narrowest = (0..self.0.len() - 1).min_by_key(gap).unwrap_or(0);
-            self.0[narrowest].end = self.0[narrowest + 1].end;
-            self.0.remove(narrowest + 1);
+        if self.0.len() <= MAX_RANGES {
+            return;
+        }
+        let gap = |i: &usize| self.0[i + 1].start - self.0[*i].end;
+        let mut gaps: Vec<usize> = (0..self.0.len() - 1).collect();
+        gaps.sort_by_key(gap);
+        gaps.truncate(self.0.len() - KEPT_RANGES);
+        gaps.sort_unstable();
+        // From behind, so that the numbers before stay.
+        for at in gaps.into_iter().rev() {
+            self.0[at].end = self.0[at + 1].end;
+            self.0.remove(at + 1);
         }
     }
 
@@ -77,7 +87,7 @@ impl FromIterator<Range<u64>> for Ranges {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_RANGES, Ranges};
+    use super::{KEPT_RANGES, MAX_RANGES, Ranges};
 
     fn of(ranges: &[(u64, u64)]) -> Ranges {
         ranges.iter().map(|&(start, end)| start..end).collect()
@@ -93,11 +103,16 @@ mod tests {
     }
 
     #[test]
-    fn too_many_are_merged_across_the_narrowest_gap() {
-        let mut ranges: Ranges = (0..MAX_RANGES as u64).map(|i| i * 100..i * 100 + 10).collect();
-        ranges.insert(3 * 100 + 15..3 * 100 + 20);
+    fn too_many_are_merged_across_the_narrowest_gaps() {
+        let start = |i: u64| i * 100;
+        let mut ranges: Ranges = (0..MAX_RANGES as u64).map(|i| start(i)..start(i) + 10).collect();
         assert_eq!(ranges.as_slice().len(), MAX_RANGES);
-        assert_eq!(ranges.as_slice()[3], 300..320);
-        assert_eq!(ranges.as_slice()[4], 400..410);
+        ranges.insert(start(900) + 15..start(900) + 20);
+        assert_eq!(ranges.as_slice().len(), KEPT_RANGES);
+        // The two around the new one are the narrowest; of equal gaps the first ones follow.
+        let merged = (MAX_RANGES - KEPT_RANGES) as u64 - 1;
+        assert_eq!(ranges.as_slice()[0], 0..start(merged) + 10);
+        assert_eq!(ranges.as_slice()[1], start(merged + 1)..start(merged + 1) + 10);
+        assert!(ranges.as_slice().contains(&(start(900)..start(901) + 10)));
     }
 }

@@ -1,8 +1,8 @@
 //! The engine for more than one host: a Redis server, 7.0 or later, that keeps an append-only file.
 //!
-//! Every operation is one function of the library in `functions.lua`, `claims.lua`, `journal.lua`, `tasks.lua` and
-//! `monitors.lua`, so it happens as a whole or not at all. The library is loaded when the changelog is opened and again
-//! whenever the server has lost it. Changes are merged as they arrive.
+//! Every operation is one function of the library in `functions.lua`, `claims.lua`, `journal.lua`, `tasks.lua`,
+//! `monitors.lua` and `windows.lua`, so it happens as a whole or not at all. The library is loaded when the changelog
+//! is opened and again whenever the server has lost it. Changes are merged as they arrive.
 //!
 //! A call that gets no answer is repeated a bounded number of times with the same request number, and the server
 //! answers a repeated request as before, so that a rename counts once. If the server stays away, the call fails; the
@@ -15,9 +15,10 @@ mod journal;
 mod link;
 mod monitors;
 mod tasks;
+mod windows;
 
 use crate::busy::MAX_PASSED_OVER;
-use crate::change::{Change, Span, What};
+use crate::change::{Change, Span, What, Window};
 use crate::codec::{Reader, put_change};
 use crate::entry::{Claim, Completion, Durability, Entry, Memory, Sequence, Summary, WorkerId};
 use crate::error::{Error, Refusal, Result};
@@ -27,6 +28,7 @@ use crate::queue::{Batch, Queue, Ticket};
 use crate::server::Server;
 use crate::share::{self, Ask, KnownWorker, MAX_COUNTED, Share};
 use crate::tasks::Tasks;
+use crate::windows::Windows;
 use crate::{CLOCK_TOLERANCE, Changelog, MAX_CLAIM, MAX_PAGE};
 use answer::Answer;
 use clock::Shift;
@@ -89,8 +91,9 @@ fn record(link: &mut Link, recorded: &Mutex<Recorded>, batch: &Batch) -> Result<
     loop {
         let request = link.next_request();
         let changes: Vec<Change> = std::iter::from_fn(|| reader.change()).take(CALL_CHANGES).collect();
+        let previous = lock(recorded).answered.clone();
         let arguments = |shift| {
-            let mut arguments = vec![request.clone()];
+            let mut arguments = vec![request.clone(), previous.clone()];
             changes.iter().for_each(|change| put_arguments(change, shift, &mut arguments));
             arguments
         };
@@ -104,10 +107,11 @@ fn record(link: &mut Link, recorded: &Mutex<Recorded>, batch: &Batch) -> Result<
 
 fn put_arguments(change: &Change, shift: Shift, arguments: &mut Vec<Vec<u8>>) {
     let none = Vec::new;
-    let mut versions = [none(), none()];
+    let (mut versions, mut seen) = ([none(), none()], [none(), none()]);
     let (tag, path, other, range) = match &change.what {
-        What::Modify { path, range, span } => {
+        What::Modify { path, range, span, window } => {
             versions = span.map_or(versions, |Span { from, to }| [from.to_vec(), to.to_vec()]);
+            seen = window.map_or(seen, |Window { from, to, since }| [[from, to].concat(), hex(since)]);
             ("modify", path.clone(), none(), range.clone())
         }
         What::Rename { from, to } => ("rename", from.clone(), to.clone(), 0..0),
@@ -119,6 +123,7 @@ fn put_arguments(change: &Change, shift: Shift, arguments: &mut Vec<Vec<u8>>) {
     arguments.extend([tag.into(), path, other, hex(range.start), hex(range.end)]);
     arguments.extend([there(when.at), there(when.due), there(when.latest), when.priority.to_string().into()]);
     arguments.extend(versions);
+    arguments.extend(seen);
 }
 
 fn claims_of(entries: Vec<Entry>, worker: &WorkerId, expires: Nanos) -> Vec<Claim> {
@@ -437,6 +442,10 @@ impl Changelog for Redis {
     }
 
     fn monitors(&self) -> Option<&dyn Monitors> {
+        Some(self)
+    }
+
+    fn windows(&self) -> Option<&dyn Windows> {
         Some(self)
     }
 

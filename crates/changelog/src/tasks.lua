@@ -218,14 +218,14 @@ local function known_tasks(keys)
   return found
 end
 
-redis.register_function('gabion_changelog_3_open_task', open_task)
-redis.register_function('gabion_changelog_3_add_portions', add_portions)
-redis.register_function('gabion_changelog_3_take', take)
-redis.register_function('gabion_changelog_3_keep', keep)
-redis.register_function('gabion_changelog_3_finish', finish)
-redis.register_function('gabion_changelog_3_put_back', put_back)
-redis.register_function('gabion_changelog_3_forget_results', forget_results)
-redis.register_function('gabion_changelog_3_close_task', close_task)
-redis.register_function{ function_name = 'gabion_changelog_3_collect', callback = collect, flags = { 'no-writes' } }
+redis.register_function('gabion_changelog_4_open_task', open_task)
+redis.register_function('gabion_changelog_4_add_portions', add_portions)
+redis.register_function('gabion_changelog_4_take', take)
+redis.register_function('gabion_changelog_4_keep', keep)
+redis.register_function('gabion_changelog_4_finish', finish)
+redis.register_function('gabion_changelog_4_put_back', put_back)
+redis.register_function('gabion_changelog_4_forget_results', forget_results)
+redis.register_function('gabion_changelog_4_close_task', close_task)
+redis.register_function{ function_name = 'gabion_changelog_4_collect', callback = collect, flags = { 'no-writes' } }
 redis.register_function{
-  function_name = 'gabion_changelog_3_known_tasks', callback = known_tasks, flags = { 'no-writes' } }
+  function_name = 'gabion_changelog_4_known_tasks', callback = known_tasks, flags = { 'no-writes' } }

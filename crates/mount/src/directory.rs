@@ -4,19 +4,22 @@
 //! inode by now is refused with `ESTALE`, and symbolic links are never followed.
 
 mod content;
+mod coverage;
 mod history;
 mod names;
 mod passthrough;
 mod reading;
 mod resolve;
+mod windows;
 
 use crate::attributes::attributes;
 use crate::handles::Handles;
 use crate::nodes::Nodes;
-use crate::pending::{Flusher, PendingWrites, Spans};
-use crate::recorder::Recorder;
+use crate::pending::{Flusher, IsAt, PendingWrites, Spans};
+use crate::recorder::{Recorder, Versions};
 use crate::replies::{Answer, Space};
 use content::OpenFile;
+use coverage::Coverage;
 use fuser::{FileAttr, Generation};
 use gabion_vault::catalogue::PossibleNames;
 use gabion_vault::coder::Coders;
@@ -51,6 +54,8 @@ pub struct Directory {
     verified: Option<VerifiedReads>,
     /// Files that are read by FUSE passthrough, if that is enabled.
     passthrough: Option<Passthrough>,
+    /// Ends before the flusher: it records, too.
+    _coverage: Option<Coverage>,
     pub(crate) flusher: Flusher,
 }
 
@@ -97,10 +102,15 @@ impl Directory {
     ) -> io::Result<Directory> {
         let source = Source::open(path, hidden.as_bytes())?;
         let nodes = Arc::new(Nodes::default());
-        let history: Arc<History> = Arc::default();
-        // Mounts on other hosts may write between two versions, unseen here.
-        let spans = (!recorder.is_shared()).then(|| Arc::clone(&history) as Arc<dyn Spans>);
-        let pending = Arc::new(PendingWrites::new(Arc::clone(&nodes), Arc::clone(&recorder), spans));
+        let history = Arc::new(History::new(recorder.is_shared()));
+        let spans: Arc<dyn Spans> = history.clone();
+        let is_at: Option<IsAt> = recorder.is_shared().then(|| source.finder());
+        let pending =
+            Arc::new(PendingWrites::new(Arc::clone(&nodes), Arc::clone(&recorder), Some(spans), is_at));
+        let coverage = match recorder.is_shared() {
+            true => Some(Coverage::start(history.clone(), Arc::clone(&pending), Arc::clone(&recorder))?),
+            false => None,
+        };
         let flusher = Flusher::start(Arc::clone(&pending), |_| {})?;
         Ok(Directory {
             source,
@@ -113,6 +123,7 @@ impl Directory {
             recorder,
             verified,
             passthrough: passthrough.then(Passthrough::default),
+            _coverage: coverage,
             flusher,
         })
     }
@@ -133,7 +144,7 @@ impl Directory {
             }
             for path in paths {
                 let rest = self.recorder.rest_of(&path, &(*stat).into());
-                self.recorder.record_write(path, range.clone(), None, rest);
+                self.recorder.record_write(path, range.clone(), Versions::Unknown, rest);
             }
         }
     }

@@ -11,14 +11,18 @@
 //! by a name that no version has, and the flush thread records the last range again when it can be closed. If the mount
 //! dies before, the span stays open, and the worker reads the whole file.
 //!
+//! In a deployment of several hosts windows go with the ranges instead
+//! ([`windows`](gabion_vault::changelog::windows)). They name versions at once: whether later writes have the same
+//! version is found out by the worker.
+//!
 //! Invariants: a range is added before the change that wrote it ends. When
 //! [`flush_file`](PendingWrites::flush_file) returns, every range that was added for the file before has been handed to
 //! the recorder, and spans of a file are recorded in their order: both since the file's lock is held meanwhile.
 
 use crate::nodes::Nodes;
-use crate::recorder::{Recorder, Rest};
+use crate::recorder::{Recorder, Rest, Versions};
 use gabion_platform::sync::lock;
-use gabion_vault::changelog::Span;
+use gabion_vault::changelog::{Span, Window};
 use gabion_vault::world::Nanos;
 use std::collections::HashMap;
 use std::io;
@@ -33,18 +37,28 @@ const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 /// Time after which a write would give a file another mtime than the one before.
 const NEXT_MTIME: Duration = Duration::from_millis(25);
 
+/// How often, and after which pause, a path is looked for that a rename or removal of this mount may be changing.
+const PATH_TRIES: u32 = 10;
+const PATH_PAUSE: Duration = Duration::from_millis(10);
+
 /// Versions of files between recorded ranges.
 pub(crate) trait Spans: Send + Sync {
     /// The span from the last one to the present version, if no further write can belong to it.
     fn close(&self, number: u64, now: Nanos) -> Close;
 
-    /// The span from the last one to a name that no version has. None if nothing is known of the file.
+    /// The span from the last one to a name that no version has. None if nothing is known of the file, and if it has
+    /// windows.
     fn hold_open(&self, number: u64) -> Option<Span>;
 }
+
+/// Says whether a path is that of a file with this number.
+pub(crate) type IsAt = Box<dyn Fn(&[u8], u64) -> bool + Send + Sync>;
 
 /// Answer to [`Spans::close`].
 pub(crate) enum Close {
     Now(Span),
+    /// The windows that have ended.
+    Windows(Vec<Window>),
     /// Writes to the present version are possible.
     Later,
     /// The versions of the file are not known.
@@ -64,6 +78,8 @@ pub(crate) struct PendingWrites {
     nodes: Arc<Nodes>,
     recorder: Arc<Recorder>,
     spans: Option<Arc<dyn Spans>>,
+    /// Where other hosts rename files.
+    is_at: Option<IsAt>,
     /// Files share 64 locks.
     files: [Mutex<HashMap<u64, Written>>; 64],
     stopped: Mutex<bool>,
@@ -75,9 +91,11 @@ impl PendingWrites {
         nodes: Arc<Nodes>,
         recorder: Arc<Recorder>,
         spans: Option<Arc<dyn Spans>>,
+        is_at: Option<IsAt>,
     ) -> PendingWrites {
         let files = std::array::from_fn(|_| Mutex::default());
-        PendingWrites { nodes, recorder, spans, files, stopped: Mutex::new(false), wake: Condvar::new() }
+        let (stopped, wake) = (Mutex::new(false), Condvar::new());
+        PendingWrites { nodes, recorder, spans, is_at, files, stopped, wake }
     }
 
     fn files_like(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Written>> {
@@ -101,10 +119,27 @@ impl PendingWrites {
     /// Records the pending range of one file.
     pub(crate) fn flush_file(&self, number: u64) {
         let mut files = self.files_like(number);
-        if let Some(written) = files.get_mut(&number).filter(|written| !written.is_open)
-            && self.record(number, written)
-        {
-            files.remove(&number);
+        if let Some(written) = files.get_mut(&number).filter(|written| !written.is_open) {
+            self.check_paths(number);
+            if self.record(number, written) {
+                files.remove(&number);
+            }
+        }
+    }
+
+    /// Records a gap if another host has renamed the file: nobody would look for its ranges where it was.
+    fn check_paths(&self, number: u64) {
+        let Some(is_at) = &self.is_at else { return };
+        let is_known = || self.nodes.paths(number).iter().all(|path| is_at(path, number));
+        // A removal or rename through this mount may be under way.
+        let mut tries = PATH_TRIES;
+        while !is_known() {
+            if tries == 0 {
+                self.recorder.record_unknown(Vec::new());
+                return;
+            }
+            tries -= 1;
+            std::thread::sleep(PATH_PAUSE);
         }
     }
 
@@ -113,7 +148,10 @@ impl PendingWrites {
         let mut is_open = false;
         for files in &self.files {
             let mut files = lock(files);
-            files.retain(|&number, written| !self.record(number, written));
+            files.retain(|&number, written| {
+                self.check_paths(number);
+                !self.record(number, written)
+            });
             is_open |= !files.is_empty();
         }
         is_open
@@ -123,14 +161,22 @@ impl PendingWrites {
     /// if nothing remains to be recorded.
     fn record(&self, number: u64, written: &mut Written) -> bool {
         let close = self.spans.as_ref().map_or(Close::Never, |it| it.close(number, self.recorder.now()));
-        let span = match &close {
-            Close::Now(span) => Some(*span),
-            Close::Later | Close::Never if written.is_open => return matches!(close, Close::Never),
-            Close::Later | Close::Never => self.spans.as_ref().and_then(|it| it.hold_open(number)),
+        let versions = match close {
+            Close::Now(span) => vec![Versions::Span(span)],
+            Close::Windows(ref windows) if !windows.is_empty() => {
+                windows.iter().map(|window| Versions::Window(*window)).collect()
+            }
+            _ if written.is_open => return !matches!(close, Close::Later),
+            _ => {
+                let open = self.spans.as_ref().and_then(|it| it.hold_open(number));
+                vec![open.map_or(Versions::Unknown, Versions::Span)]
+            }
         };
         if !written.range.is_empty() {
             for path in self.nodes.paths(number) {
-                self.recorder.record_write(path, written.range.clone(), span, written.rest);
+                for versions in &versions {
+                    self.recorder.record_write(path.clone(), written.range.clone(), *versions, written.rest);
+                }
             }
         }
         written.is_open = matches!(close, Close::Later);

@@ -75,7 +75,7 @@ impl Pool {
     ) -> io::Result<Pool> {
         let live = Live::start(pool.clone(), coders)?;
         let nodes = Arc::new(Nodes::default());
-        let pending = Arc::new(PendingWrites::new(Arc::clone(&nodes), Arc::clone(&recorder), None));
+        let pending = Arc::new(PendingWrites::new(Arc::clone(&nodes), Arc::clone(&recorder), None, None));
         let shared = Arc::new(Shared {
             live,
             clock,

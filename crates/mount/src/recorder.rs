@@ -9,7 +9,8 @@
 use gabion_platform::lock::Lockable;
 use gabion_platform::sync;
 use gabion_vault::changelog::monitors::MonitorKind;
-use gabion_vault::changelog::{Change, Changelog, Error, Span, Ticket, When};
+use gabion_vault::changelog::windows::Tick;
+use gabion_vault::changelog::{Change, Changelog, Error, Memory, Span, Ticket, When, Window};
 use gabion_vault::mark::{Mark, OnNotice, Pulse};
 use gabion_vault::policy::Policy;
 use gabion_vault::private::read_text;
@@ -66,6 +67,19 @@ pub struct Recorder {
     file: Mutex<Option<MarkFile>>,
     /// The mark on the server of a deployment.
     mark: RwLock<Option<Mark>>,
+    /// What the server of a deployment said last of its memory.
+    memory: Mutex<Option<Memory>>,
+}
+
+/// Versions that go with a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Versions {
+    /// They are not known.
+    Unknown,
+    /// Nothing else was written between them.
+    Span(Span),
+    /// They were seen before and after it was written.
+    Window(Window),
 }
 
 struct MarkFile {
@@ -132,6 +146,7 @@ impl Recorder {
             recorded: AtomicU64::new(0),
             file: Mutex::new(None),
             mark: RwLock::new(mark),
+            memory: Mutex::default(),
         };
         match recorder.begin(tree) {
             Ok(()) => Ok(recorder),
@@ -146,6 +161,12 @@ impl Recorder {
 
     /// Takes the mark file, if there is to be one, and records what a dead mount may have left.
     fn begin(&self, repository: Tree) -> io::Result<()> {
+        *sync::lock(&self.memory) = self.changelog.memory().map_err(io::Error::other)?;
+        if self.outage == Outage::Continue
+            && let (Some(windows), Some(mark)) = (self.changelog.windows(), &*sync::read(&self.mark))
+        {
+            windows.distrust(mark.monitor()).map_err(io::Error::other)?;
+        }
         let has_mark = sync::read(&self.mark).is_some();
         // One that was left when the changelog moved to a server.
         if has_mark && repository.find(MOUNTED.as_bytes())?.is_none() {
@@ -207,6 +228,32 @@ impl Recorder {
         self.changelog.monitors().is_some()
     }
 
+    /// Tells the server that everything is recorded that was written before a tick was heard of, if it is. The present
+    /// tick; none if the server does not answer.
+    pub(crate) fn cover(&self, covered: Option<Tick>) -> Option<Tick> {
+        // Not under the lock: the server may be away, and this mount end.
+        let monitor = sync::read(&self.mark).as_ref()?.monitor().clone();
+        self.changelog.windows()?.cover(&monitor, covered).ok()
+    }
+
+    /// Whether everything that was recorded before is on the server, also if it came back with older files meanwhile.
+    /// What it lacks is recorded as a gap.
+    pub(crate) fn is_complete(&self) -> bool {
+        if self.outage == Outage::Continue || self.changelog.record_later(&[]).and_then(Ticket::wait).is_err()
+        {
+            return false;
+        }
+        self.collect_results();
+        let Ok(now) = self.changelog.memory() else { return false };
+        let said = std::mem::replace(&mut *sync::lock(&self.memory), now.clone());
+        if said.is_some_and(|said| now.is_none_or(|now| said.is_lost(&now))) {
+            self.gap_pending.store(true, Ordering::Release);
+        }
+        // Another thread may be recording a gap, and fail.
+        drop(sync::lock(&self.gap_lock));
+        self.record_gap()
+    }
+
     /// Waits until a change may be made: while the mark on the server may be gone, nobody would notice that this
     /// process died with changes that are not recorded.
     pub(crate) fn wait_for_mark(&self) {
@@ -229,12 +276,17 @@ impl Recorder {
         Rest { quiet, priority }
     }
 
-    /// Records that bytes of a file changed, with the versions between which nothing else was written.
-    pub fn record_write(&self, path: Vec<u8>, range: Range<u64>, span: Option<Span>, rest: Rest) {
+    /// Records that bytes of a file changed.
+    pub fn record_write(&self, path: Vec<u8>, range: Range<u64>, versions: Versions, rest: Rest) {
         let now = self.clock.now();
         let cap = rest.quiet.saturating_mul(QUIET_PERIODS).max(SHORTEST_CAP);
         let when = When::after_rest(now, rest.quiet, cap, rest.priority);
-        self.record(Change::modify(path, range, when).between(span));
+        let change = Change::modify(path, range, when);
+        self.record(match versions {
+            Versions::Unknown => change,
+            Versions::Span(span) => change.between(Some(span)),
+            Versions::Window(window) => change.within(window),
+        });
     }
 
     /// Records that a file or directory was renamed.

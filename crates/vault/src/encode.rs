@@ -11,6 +11,7 @@ mod columns;
 mod damage_check;
 mod error;
 mod existing;
+mod fenced;
 mod publish;
 mod row_source;
 mod rows;
@@ -20,7 +21,6 @@ mod totals;
 mod write_buffer;
 mod write_tracker;
 
-use crate::changelog::Entry;
 use crate::coder::{Coder, Coders};
 use crate::damage::DamageReport;
 use crate::examine::open_in_order;
@@ -36,6 +36,7 @@ use crate::world::{Clock, Nanos, unique_id};
 use adopt::adopt;
 pub use error::EncodeError;
 use existing::open_old;
+pub use fenced::{Fenced, Recorded};
 use gabion_platform::lock::Lockable;
 pub(crate) use publish::sync_names;
 use rows::Rows;
@@ -48,7 +49,7 @@ use write_tracker::WriteTracker;
 
 /// Largest redundancy file that is rewritten rather than updated in place, in bytes. Rewritten files are made durable
 /// together; each update in place waits for the disk.
-const SMALL_PART: u64 = 1 << 20;
+pub(crate) const SMALL_PART: u64 = 1 << 20;
 
 /// Encoder with the parts of the vault that it uses.
 #[derive(Debug)]
@@ -116,8 +117,8 @@ pub struct EncodeOptions<'a> {
     pub known_elsewhere: bool,
     /// What the catalogue knows of the file under this name.
     pub known: Option<Known>,
-    /// Entry of the file in the changelog, with the ranges that were written.
-    pub recorded: Option<&'a Entry>,
+    /// What the changelog knows of the ranges that were written.
+    pub recorded: Option<Recorded<'a>>,
     /// Flush of the file system before this call.
     pub flushed: Option<Flushed>,
     /// Called with the bytes of data that were processed.
@@ -139,8 +140,7 @@ pub struct Known {
     pub is_damaged: bool,
 }
 
-/// A flush of all dirty pages of a file system. After it, a store into a mapped page changes the mtime of its file
-/// again.
+/// A flush of all dirty pages of a file system. A later store into a mapped page changes the mtime of its file again.
 #[derive(Debug, Clone, Copy)]
 pub struct Flushed {
     /// Device number, as in [`Stat`].

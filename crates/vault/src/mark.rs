@@ -113,6 +113,11 @@ impl Mark {
         Ok(Some(Mark { shared, thread: Some(thread) }))
     }
 
+    /// The monitor.
+    pub fn monitor(&self) -> &Monitor {
+        &self.shared.monitor
+    }
+
     /// Waits until the mark is certainly on the server.
     pub fn wait_until_valid(&self) {
         let mut state = self.shared.state();

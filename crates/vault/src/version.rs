@@ -18,6 +18,9 @@ use crate::world::{Nanos, SECOND, boot};
 /// most).
 const FINE_STEP: Nanos = SECOND / 50;
 
+/// Time after which a write gives a file another mtime than one before, if mtimes have fractions of a second.
+pub const SETTLED_AFTER: std::time::Duration = std::time::Duration::from_millis(25);
+
 /// Step of file systems that store whole seconds: ext4 with small inodes one second, vfat two.
 const COARSE_STEP: Nanos = 2 * SECOND;
 
@@ -54,16 +57,27 @@ pub fn is_in_doubt(mtime: Nanos, read_at: Nanos) -> bool {
 /// Name of a version for the changelog. None if the kernel does not identify this boot: after a crash of the machine a
 /// file may have new bytes and old times, so a name is valid during one boot.
 pub fn name_of(version: &Generation) -> Option<VersionName> {
+    (!boot().is_empty()).then(|| hashed(boot().as_bytes(), version))
+}
+
+/// Name of a version that is the same on all hosts, and is larger than those of earlier times. After a crash of the
+/// host with the file system it may be that of other bytes: it counts only as long as all mounts of the deployment
+/// answer ([`crate::changelog::windows`]).
+pub fn name_on_all_hosts(version: &Generation) -> VersionName {
+    let time = (version.ctime.cast_unsigned() ^ 1 << 63).to_be_bytes();
+    let hash = hashed(b"on all hosts", version);
+    std::array::from_fn(|at| time.get(at).copied().unwrap_or(hash[at]))
+}
+
+fn hashed(of: &[u8], version: &Generation) -> VersionName {
     let Generation { size, mtime, ctime, inode } = *version;
-    if boot().is_empty() {
-        return None;
-    }
     let mut hasher = blake3::Hasher::new();
-    hasher.update(boot().as_bytes());
+    hasher.update(of);
     for number in [size, mtime.cast_unsigned(), ctime.cast_unsigned(), inode] {
         hasher.update(&number.to_le_bytes());
     }
-    hasher.finalize().as_bytes().first_chunk().copied()
+    let hash: [u8; 32] = hasher.finalize().into();
+    std::array::from_fn(|at| hash[at])
 }
 
 /// True if `header` describes a version in doubt. Never for pools, which know of every write.
@@ -87,8 +101,16 @@ pub fn is_same_content(header: &Header, now: &Generation) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_in_doubt, settles_in};
+    use super::{is_in_doubt, name_on_all_hosts, settles_in};
+    use crate::tree::Generation;
     use crate::world::SECOND;
+
+    #[test]
+    fn names_on_all_hosts_are_in_the_order_of_times_and_differ() {
+        let name = |ctime, mtime, size| name_on_all_hosts(&Generation { size, mtime, ctime, inode: 1 });
+        assert!(name(-1, 9, 9) < name(0, 9, 9) && name(0, 9, 9) < name(1 << 40, 0, 0));
+        assert!(name(5, 1, 1) != name(5, 2, 1) && name(5, 1, 1) != name(5, 1, 2));
+    }
 
     #[test]
     fn whole_seconds_settle_later_than_fractions() {

@@ -23,6 +23,7 @@ mod admission;
 mod conclude;
 mod done;
 mod encoding;
+mod fencing;
 mod helping;
 mod lease;
 mod moving;
@@ -50,7 +51,7 @@ use crate::catalogue::{Catalogue, CatalogueError};
 use crate::changelog::{self, Ask, Changelog, Claim, Refusal, WorkerId};
 use crate::coder::Coders;
 use crate::displaced::PresentFile;
-use crate::encode::{EncodeError, Encoded, Known};
+use crate::encode::{EncodeError, Encoded, Fenced, Known};
 use crate::policy::{Policy, Treatment};
 use crate::redundancy::InconclusivePart;
 use crate::retry::{Failure, Retry, Retryable};
@@ -59,6 +60,7 @@ use crate::storage::Storage;
 use crate::team::LEASE;
 use crate::vault::{Vault, VaultError};
 use crate::world::{Clock, Nanos, SECOND};
+use select::Selected;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -210,6 +212,8 @@ struct Job {
     former: Option<Former>,
     /// True if redundancy was moved to the file's new name. It is set aside again if the claim is not completed.
     moved: bool,
+    /// What mounts of several hosts have recorded.
+    fenced: Option<Fenced>,
     result: Mutex<Option<Result<Encoded, EncodeError>>>,
 }
 
@@ -321,21 +325,24 @@ impl Worker<'_> {
         budget: &Budget<'_>,
         done: &mut Done,
     ) -> Result<usize, WorkError> {
-        let mut selected = self.select(claims, done)?;
+        let mut selected: Vec<Selected> = self.select(claims, done)?;
         let (mut small, mut large) = (Vec::new(), Vec::new());
-        self.vault.catalogue.as_of_now(|| -> Result<(), WorkError> {
-            for file in selected.drain(..) {
-                let size = file.size();
-                let job = self.describe(file)?;
-                if size > SMALL_FILE { large.push((size, job)) } else { small.push(job) }
-            }
-            Ok(())
+        let described = self.vault.catalogue.as_of_now(|| {
+            let describe = |file: Selected| Ok((file.size(), self.describe(file)?));
+            selected.drain(..).map(describe).collect::<Result<Vec<_>, CatalogueError>>()
         })?;
+        for (size, mut job) in described {
+            self.note_windows(&mut job, size)?;
+            let is_large = size > SMALL_FILE || job.fenced.is_some();
+            if is_large { large.push((size, job)) } else { small.push(job) }
+        }
         let mut jobs: Vec<&mut Job> = small.iter_mut().chain(large.iter_mut().map(|(_, job)| job)).collect();
         let moves = self.move_all(&mut jobs, done)?;
+        let fence = self.ask_mounts(&large)?;
         let encoding = Encoding::new(self, leases, budget, small.len() + large.len());
         encoding.side_by_side(&small);
         let mut given_back = self.conclude(small, leases, done)?;
+        self.wait_for_mounts(fence, &mut large)?;
         // One file per thread while there are enough files: several threads on one file wait for each other's writes.
         large.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
         let mut large = large.into_iter().map(|(_, job)| job).peekable();

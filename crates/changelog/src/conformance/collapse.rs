@@ -4,7 +4,7 @@ use super::{Site, T0, all, at, claim_one, now, record, shown_all};
 use crate::change::{Change, MAX_PATH, Span};
 use crate::entry::{Kind, Sequence, Summary};
 use crate::error::Error;
-use crate::ranges::MAX_RANGES;
+use crate::ranges::{KEPT_RANGES, MAX_RANGES};
 
 fn modify(path: &str, start: u64, end: u64) -> Change {
     Change::modify(path, start..end, now())
@@ -96,11 +96,16 @@ pub(super) fn ranges_merge(site: Site<'_>, name: &str) {
 
     let log = site(&format!("{name}-many"));
     let islands: Vec<Change> =
-        (0..=MAX_RANGES as u64).map(|i| modify("a", i * 1000, i * 1000 + 900 - i)).collect();
-    record(&*log, &islands);
+        (0..=MAX_RANGES as u64).map(|i| modify("a", i * 10_000, i * 10_000 + 9_000 - i)).collect();
+    let (last, most) = islands.split_last().expect("islands");
+    record(&*log, most);
+    assert_eq!(all(&*log)[0].ranges.as_slice().len(), MAX_RANGES);
+    record(&*log, std::slice::from_ref(last));
     let entry = all(&*log).remove(0);
-    assert_eq!(entry.ranges.as_slice().len(), MAX_RANGES);
-    assert_eq!(entry.ranges.as_slice()[0], 0..1899, "the gap after the first is the narrowest");
+    assert_eq!(entry.ranges.as_slice().len(), KEPT_RANGES);
+    let merged = (MAX_RANGES + 1 - KEPT_RANGES) as u64;
+    let first = 0..merged * 10_000 + 9_000 - merged;
+    assert_eq!(entry.ranges.as_slice()[0], first, "the first gaps are the narrowest");
     // Offsets that differ in their last bits only, where a double would not see it.
     let high = u64::MAX - 3;
     record(&*log, &[modify("b", high - 9, high - 5), modify("b", high - 4, high)]);

@@ -61,7 +61,7 @@ impl<'a> Overlay<'a> {
         let when = change.when;
         self.newest_stamp = self.newest_stamp.max(when.at);
         match change.what {
-            What::Modify { path, range, span } => {
+            What::Modify { path, range, span, .. } => {
                 let slot = self.slot(&path)?;
                 // A file that is there again after its deletion is another file.
                 let deleted = slot.as_ref().is_some_and(|slot| slot.state.kind == Kind::Delete);

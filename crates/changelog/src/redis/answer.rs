@@ -75,7 +75,13 @@ impl Answer {
         T::try_from(self.number()?).map_err(|_| self.nonsense())
     }
 
-    fn hex(&self) -> Result<u64> {
+    pub(super) fn ranges(&self) -> Result<Ranges> {
+        let range = |pair: &[u8]| Ok(self.hex_of(&pair[..16])?..self.hex_of(&pair[16..])?);
+        let ranges = self.bytes()?.chunks_exact(32).map(range).collect::<Result<Vec<_>>>()?;
+        Ok(ranges.into_iter().collect())
+    }
+
+    pub(super) fn hex(&self) -> Result<u64> {
         self.hex_of(self.bytes()?)
     }
 
@@ -115,7 +121,6 @@ impl Answer {
         else {
             return Err(self.nonsense());
         };
-        let range = |pair: &[u8]| Ok(self.hex_of(&pair[..16])?..self.hex_of(&pair[16..])?);
         let token: u64 = token.number()?;
         Ok(Entry {
             path: path.bytes()?.to_vec(),
@@ -125,13 +130,7 @@ impl Answer {
                 Some((b'+', origin)) => Some(origin.to_vec()),
                 _ => return Err(self.nonsense()),
             },
-            ranges: ranges
-                .bytes()?
-                .chunks_exact(32)
-                .map(range)
-                .collect::<Result<Vec<_>>>()?
-                .into_iter()
-                .collect::<Ranges>(),
+            ranges: ranges.ranges()?,
             span: match (from.bytes()?, to.bytes()?) {
                 ([], []) => None,
                 (from, to) => {

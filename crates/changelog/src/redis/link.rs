@@ -16,10 +16,11 @@ const LIBRARY: &str = concat!(
     include_str!("../claims.lua"),
     include_str!("../journal.lua"),
     include_str!("../tasks.lua"),
-    include_str!("../monitors.lua")
+    include_str!("../monitors.lua"),
+    include_str!("../windows.lua")
 );
 /// What the names of its functions begin with.
-const PREFIX: &str = "gabion_changelog_3_";
+const PREFIX: &str = "gabion_changelog_4_";
 const KEYS: [&str; 8] = ["counters", "entries", "paths", "waiting", "stamps", "firsts", "sums", "claims"];
 /// After the key of this client, so that they have the numbers that the library knows.
 const LATER_KEYS: [&str; 6] = ["journal", "workers", "draining", "tasks", "portions", "monitors"];

@@ -6,6 +6,7 @@ mod monitors;
 mod redis;
 mod server;
 mod tasks;
+mod windows;
 
 use gabion_changelog::conformance;
 use gabion_changelog::model::Model;

@@ -224,10 +224,26 @@ fn a_request_that_is_repeated_counts_once() {
     let time = format!("{:016x}", 1_u64 << 63);
     for _ in 0..2 {
         let last: u64 = redis::cmd("FCALL")
-            .arg("gabion_changelog_3_record")
+            .arg("gabion_changelog_4_record")
             .arg(keys.len())
             .arg(keys.map(|key| format!("gabion:{{x}}:{key}")).as_slice())
-            .arg(&["0000000000000007", "rename", "a", "b", "", "", &time, &time, &time, "0", "", ""])
+            .arg(&[
+                "0000000000000007",
+                "",
+                "rename",
+                "a",
+                "b",
+                "",
+                "",
+                &time,
+                &time,
+                &time,
+                "0",
+                "",
+                "",
+                "",
+                "",
+            ])
             .query(&mut connection)
             .expect("recorded");
         assert_eq!(last, 2);

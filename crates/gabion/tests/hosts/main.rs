@@ -12,6 +12,7 @@ mod network;
 mod network_faults;
 mod pools;
 mod portions;
+mod ranges;
 mod server_faults;
 mod shares;
 mod sharing;

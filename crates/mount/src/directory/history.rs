@@ -11,11 +11,14 @@
 //! The same memory tells the versions between which ranges are recorded in the changelog ([`Spans`]), for workers of
 //! other processes.
 //!
+//! In a deployment of several hosts these are [`windows`](super::windows) instead.
+//!
 //! Limits: a direct write is missed if it happens during a write through the mount, or in the same clock step (up to 10
 //! ms) before Linux 6.13. Later kernels give a file a new mtime once the last one was read, which happens here after
 //! each change. File systems with mtimes in whole seconds get no history.
 
 use super::resolve::stat_of;
+use super::windows::{FileWindows, Seen, UnderWay};
 use crate::pending::{Close, Spans};
 use gabion_platform::sync;
 use gabion_vault::changelog::{Ranges, Span, VersionName};
@@ -54,6 +57,9 @@ pub(super) struct History {
     new: Mutex<HashMap<u64, u32>>,
     /// Held for reading during a change, for writing while a worker repairs blocks. Files share 64 locks.
     changing: [RwLock<()>; 64],
+    under_way: UnderWay,
+    /// Other hosts write, too.
+    is_shared: bool,
 }
 
 /// History of one file.
@@ -65,6 +71,7 @@ struct Tracked {
     last: Option<Generation>,
     /// The version up to which ranges were recorded, or a name that holds the span open.
     recorded: Option<VersionName>,
+    windows: FileWindows,
     /// Changes in progress.
     changes: u32,
 }
@@ -72,7 +79,8 @@ struct Tracked {
 impl Tracked {
     fn new(version: Option<Generation>) -> Tracked {
         let versions = version.map(|version| (version_of(&version), Ranges::new())).into_iter().collect();
-        Tracked { versions, last: version, recorded: version.and_then(|it| name_of(&it)), changes: 0 }
+        let recorded = version.and_then(|it| name_of(&it));
+        Tracked { versions, last: version, recorded, windows: FileWindows::default(), changes: 0 }
     }
 
     /// True if only the mount wrote to the file up to this version.
@@ -85,14 +93,17 @@ impl Tracked {
     }
 }
 
-impl Default for History {
-    fn default() -> History {
-        let changing = std::array::from_fn(|_| RwLock::default());
-        History { files: Mutex::default(), new: Mutex::default(), changing }
-    }
-}
-
 impl History {
+    pub(super) fn new(is_shared: bool) -> History {
+        let changing = std::array::from_fn(|_| RwLock::default());
+        let (files, new, under_way) = (Mutex::default(), Mutex::default(), UnderWay::default());
+        History { files, new, changing, under_way, is_shared }
+    }
+
+    pub(super) fn under_way(&self) -> &UnderWay {
+        &self.under_way
+    }
+
     fn files(&self) -> MutexGuard<'_, HashMap<u64, Tracked>> {
         sync::lock(&self.files)
     }
@@ -154,6 +165,16 @@ impl History {
         range: impl FnOnce(u64) -> Range<u64>,
         act: impl FnOnce() -> T,
     ) -> T {
+        self.under_way.during(|| self.change_counted(number, file, range, act))
+    }
+
+    fn change_counted<T>(
+        &self,
+        number: u64,
+        file: impl AsFd,
+        range: impl FnOnce(u64) -> Range<u64>,
+        act: impl FnOnce() -> T,
+    ) -> T {
         let _no_repair = sync::read(self.lock_of(number));
         if let Some(changes) = self.new_files().get_mut(&number) {
             *changes += 1;
@@ -174,23 +195,31 @@ impl History {
         range: impl FnOnce(u64) -> Range<u64>,
         act: impl FnOnce() -> T,
     ) -> T {
-        let version = || stat_of(&file).ok().map(|stat| Stat::from(stat).generation());
+        let version = || {
+            let stat = stat_of(&file).ok().map(Stat::from)?;
+            Some((stat.generation(), stat.links == 1))
+        };
         self.begin(number, version(), range);
         let done = act();
         self.end(number, version());
         done
     }
 
-    fn begin(&self, number: u64, before: Option<Generation>, range: impl FnOnce(u64) -> Range<u64>) {
+    fn begin(&self, number: u64, seen: Seen, range: impl FnOnce(u64) -> Range<u64>) {
+        let before = seen.map(|(before, _)| before);
         let mut files = self.files();
         if files.len() >= MAX_FILES && !files.contains_key(&number) {
             let idle = files.iter().find(|(_, tracked)| tracked.changes == 0).map(|(number, _)| *number);
             idle.map(|number| files.remove(&number));
         }
         let tracked = files.entry(number).or_insert_with(|| Tracked::new(before));
+        if self.is_shared && tracked.changes == 0 {
+            tracked.windows.begin(tracked.last, seen, self.under_way.tick());
+        }
         if tracked.changes == 0 && tracked.last.is_none_or(|last| Some(last) != before) {
             if !before.is_some_and(|before| tracked.is_at(version_of(&before))) {
-                *tracked = Tracked::new(before);
+                let windows = std::mem::take(&mut tracked.windows);
+                *tracked = Tracked { windows, ..Tracked::new(before) };
             }
             tracked.recorded = before.and_then(|before| name_of(&before));
         }
@@ -199,10 +228,13 @@ impl History {
         tracked.changes += 1;
     }
 
-    fn end(&self, number: u64, after: Option<Generation>) {
+    fn end(&self, number: u64, seen: Seen) {
         if let Some(tracked) = self.files().get_mut(&number) {
             tracked.changes = tracked.changes.saturating_sub(1);
-            tracked.last = after.filter(|after| after.mtime % SECOND != 0);
+            tracked.last = seen.map(|(after, _)| after).filter(|after| after.mtime % SECOND != 0);
+            if seen.is_some_and(|(_, has_one_name)| !has_one_name) {
+                tracked.windows.forget();
+            }
         }
     }
 
@@ -211,6 +243,9 @@ impl History {
     pub(super) fn set_times(&self, number: u64, before: &Generation, after: &Generation) {
         let mut files = self.files();
         let Some(tracked) = files.get_mut(&number) else { return };
+        if tracked.changes == 0 && tracked.last != Some(*before) {
+            tracked.windows.end(tracked.last);
+        }
         let is_written = tracked.versions.iter().any(|(_, written)| !written.is_empty());
         if is_written && tracked.is_at(version_of(before)) {
             tracked.last = Some(*after);
@@ -231,6 +266,10 @@ impl Spans for History {
         }
         let mut files = self.files();
         let Some(tracked) = files.get_mut(&number) else { return Close::Never };
+        if self.is_shared && tracked.changes == 0 {
+            tracked.windows.end(tracked.last);
+            return Close::Windows(tracked.windows.take());
+        }
         let Some(last) = tracked.last.filter(|_| tracked.changes == 0) else {
             return if tracked.changes > 0 { Close::Later } else { Close::Never };
         };
@@ -243,6 +282,9 @@ impl Spans for History {
     }
 
     fn hold_open(&self, number: u64) -> Option<Span> {
+        if self.is_shared {
+            return None;
+        }
         let mut files = self.files();
         let tracked = files.get_mut(&number)?;
         let to = unique_id().ok();
@@ -320,7 +362,7 @@ mod tests {
         fn new() -> Fixture {
             let file = tempfile::tempfile().unwrap();
             let number = stat_of(&file).unwrap().inode;
-            Fixture { history: History::default(), file, number }
+            Fixture { history: History::new(false), file, number }
         }
 
         fn write(&self, range: Range<u64>, during: impl FnOnce()) {
@@ -380,7 +422,7 @@ mod tests {
     fn closed(it: &Fixture, after: Nanos) -> Option<Span> {
         match it.history.close(it.number, it.now().ctime + after) {
             Close::Now(span) => Some(span),
-            Close::Later | Close::Never => None,
+            Close::Windows(_) | Close::Later | Close::Never => None,
         }
     }
 

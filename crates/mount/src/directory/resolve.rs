@@ -4,6 +4,7 @@ use super::Directory;
 use super::content::OpenFile;
 use crate::attributes::attributes;
 use crate::nodes::ROOT;
+use crate::pending::IsAt;
 use crate::replies::Answer;
 use fuser::FileAttr;
 use gabion_platform::sync;
@@ -72,6 +73,19 @@ pub(super) fn stat_at(directory: impl AsFd, name: &[u8]) -> Answer<Statx> {
     Ok(statx(directory, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS | StatxFlags::BTIME)?)
 }
 
+fn number_of(stat: &Statx, root_device: (u32, u32), root: u64) -> u64 {
+    let device = (stat.stx_dev_major, stat.stx_dev_minor);
+    match stat.stx_ino {
+        inode if device == root_device && inode == root => ROOT,
+        inode if device == root_device && inode > ROOT && inode >> 63 == 0 => inode,
+        // On another file system that is mounted in the source: mixed with its device number.
+        inode => {
+            let device = u64::from(device.0) << 20 ^ u64::from(device.1);
+            1 << 63 | (inode ^ device.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 1
+        }
+    }
+}
+
 impl Source {
     pub(super) fn open(path: &Path, hidden: &[u8]) -> io::Result<Source> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -88,16 +102,18 @@ impl Source {
 
     /// Inode number for the kernel: the source's own, if it is unique.
     pub(super) fn number(&self, stat: &Statx) -> u64 {
-        let device = (stat.stx_dev_major, stat.stx_dev_minor);
-        match stat.stx_ino {
-            inode if device == self.device && inode == self.inode => ROOT,
-            inode if device == self.device && inode > ROOT && inode >> 63 == 0 => inode,
-            // On another file system that is mounted in the source: mixed with its device number.
-            inode => {
-                let device = u64::from(device.0) << 20 ^ u64::from(device.1);
-                1 << 63 | (inode ^ device.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 1
-            }
-        }
+        number_of(stat, self.device, self.inode)
+    }
+
+    /// Says whether a path is that of a file with a number.
+    pub(super) fn finder(&self) -> IsAt {
+        let (root, device, inode) = (Arc::clone(&self.root), self.device, self.inode);
+        Box::new(move |path, number| {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let opened = open_beneath(&root, path, flags, 0);
+            let stat = opened.and_then(stat_of);
+            stat.is_ok_and(|stat| number_of(&stat, device, inode) == number)
+        })
     }
 
     /// True for the name that the mount hides (the repository).

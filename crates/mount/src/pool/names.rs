@@ -5,7 +5,7 @@ use super::inodes::attributes_of;
 use super::{Shared, acl};
 use crate::attributes::{SetAttr, device_of, opens_own_file};
 use crate::nodes::ROOT;
-use crate::recorder::NO_CONTENT;
+use crate::recorder::{NO_CONTENT, Versions};
 use crate::replies::{Answer, CACHE_TIMEOUT, EntryReply, Opened};
 use fuser::{
     FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo, RenameFlags, ReplyDirectory,
@@ -102,7 +102,7 @@ impl Shared {
 
     fn record_new(&self, path: Vec<u8>, file: &LiveFile) {
         let rest = self.recorder.rest_of(&path, &file.stat());
-        self.recorder.record_write(path, WHOLE, None, rest);
+        self.recorder.record_write(path, WHOLE, Versions::Unknown, rest);
     }
 
     pub(crate) fn create(

@@ -6,11 +6,11 @@
 //! corruption, and are reported.
 //!
 //! The changelog may know the written ranges as well, recorded by a mount in another process. They are used to read
-//! less, if the versions with which they begin and end are those of the redundancy and of the file. They do not prove
-//! damage.
+//! less, if the versions with which they begin and end are those of the redundancy and of the file, or if windows of
+//! mounts on several hosts lead from one to the other ([`super::fenced`]). They do not prove damage.
 
-use super::{EncodeError, EncodeOptions, ParityFilePlan, RedundancyPlan, SMALL_PART};
-use crate::changelog::{Entry, Kind};
+use super::{EncodeError, EncodeOptions, ParityFilePlan, Recorded, RedundancyPlan, SMALL_PART};
+use crate::changelog::Kind;
 use crate::coder::Coder;
 use crate::format::Frame;
 use crate::format::frame::Seal;
@@ -64,8 +64,12 @@ impl Compared {
 }
 
 /// Ranges that were written between two versions by the changelog. None unless its entry begins with the first and ends
-/// with the second one.
-fn recorded_between(entry: &Entry, was: &Generation, now: &Generation) -> Option<Vec<Range<u64>>> {
+/// with the second one, or windows lead from the first to the second one.
+fn recorded_between(recorded: Recorded<'_>, was: &Generation, now: &Generation) -> Option<Vec<Range<u64>>> {
+    let Recorded { entry, fenced } = recorded;
+    if let Some(written) = fenced.and_then(|fenced| fenced.between(was, now)) {
+        return Some(written);
+    }
     let span = entry.span.filter(|_| entry.kind == Kind::Modify)?;
     let is_it = name_of(was)? == span.from && name_of(now)? == span.to;
     is_it.then(|| entry.ranges.as_slice().to_vec())
@@ -78,7 +82,7 @@ impl WriteTracker {
         path: &[u8],
         plan: &RedundancyPlan,
         stat: &Stat,
-        recorded: Option<&Entry>,
+        recorded: Option<Recorded<'_>>,
     ) -> Option<WriteTracker> {
         let old =
             plan.parity_files.iter().filter_map(|parity_file| parity_file.old.as_ref()).chain(&plan.former);
@@ -92,7 +96,7 @@ impl WriteTracker {
         if let Some(written) = storage.written_since(path, was, &now) {
             return Some(WriteTracker { revision, rule: Rule::Written(written) });
         }
-        if let Some(written) = recorded.and_then(|entry| recorded_between(entry, was, &now)) {
+        if let Some(written) = recorded.and_then(|it| recorded_between(it, was, &now)) {
             return Some(WriteTracker { revision, rule: Rule::Recorded(written) });
         }
         let has_grown = !storage.keeps_by_identity() && was.inode == now.inode && was.size < now.size;

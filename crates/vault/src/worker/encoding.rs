@@ -2,7 +2,7 @@
 
 use super::{Job, Worker, lease::Leases, pace::Budget};
 use crate::changelog::Kind;
-use crate::encode::{EncodeError, EncodeOptions, Encoder, Flushed};
+use crate::encode::{EncodeError, EncodeOptions, Encoder, Flushed, Recorded};
 use crate::run::{Progress, RunContext};
 use crate::team::Team;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -80,7 +80,7 @@ impl<'a> Encoding<'a> {
             moved,
             known_elsewhere: job.known_elsewhere,
             known: job.known,
-            recorded: Some(&job.claim.entry),
+            recorded: Some(Recorded { entry: &job.claim.entry, fenced: job.fenced.as_ref() }),
             flushed: self.flushed,
             progress: &progress,
             team: self.team,

@@ -129,8 +129,8 @@ impl Worker<'_> {
         };
         let names = self.known_names(&claim, stat, known)?;
         let found = stat.filter(|_| !self.vault.storage.keeps_by_identity()).map(PresentFile::of);
-        let (moved, result, known) = (false, Mutex::new(None), known.map(of_entry));
-        Ok(Job { claim, treatment, known_elsewhere, known, names, found, former, moved, result })
+        let (moved, fenced, result, known) = (false, None, Mutex::new(None), known.map(of_entry));
+        Ok(Job { claim, treatment, known_elsewhere, known, names, found, former, moved, fenced, result })
     }
 
     /// Gaps and moved directories need a scan and stay pending until a scan covers them. Returns true if the claim was
