@@ -2,6 +2,7 @@
 
 use crate::catalogue::{Piece, Problem, State};
 use crate::examine::{Findings, ProtectedFile, StripeFault};
+use crate::tree::Stat;
 use serde::{Deserialize, Serialize};
 
 /// Damage report of one file.
@@ -17,6 +18,18 @@ pub struct DamageReport {
     pub changed: bool,
     /// Additional remarks.
     pub notes: Vec<String>,
+    /// Version of the file that was examined; none if there was no file.
+    pub version: Option<ExaminedVersion>,
+    /// A repair of the file was interrupted and has to be finished.
+    pub unfinished: bool,
+}
+
+/// Size, mtime and inode of a file that was examined.
+pub type ExaminedVersion = (u64, i64, u64);
+
+/// The version to compare with later.
+pub(crate) fn version_of(stat: Option<&Stat>) -> Option<ExaminedVersion> {
+    stat.map(|stat| (stat.size, stat.mtime, stat.inode))
 }
 
 /// Number of further blocks that the worst stripe may lose. With an unusable redundancy file it is at least one below
@@ -78,5 +91,6 @@ pub(crate) fn damage_report(
     for problem in problems.iter_mut().filter(|problem| changed && problem.piece == Piece::Lost) {
         problem.piece = Piece::Data;
     }
-    Some(DamageReport { path: path.to_vec(), state, problems, changed, notes })
+    let version = version_of(protected.stat.as_ref());
+    Some(DamageReport { path: path.to_vec(), state, problems, changed, notes, version, unfinished: false })
 }

@@ -23,7 +23,7 @@ pub(crate) use planning::{PLAN, help as help_plan};
 pub use renamed::follow_renamed;
 
 use crate::catalogue::{CatalogueError, Entry, State};
-use crate::damage::{DamageReport, damage_report, remaining_redundancy};
+use crate::damage::{DamageReport, ExaminedVersion, damage_report, remaining_redundancy, version_of};
 use crate::display_path::DisplayPath;
 use crate::examine::{
     ExamineError, ExamineOptions, Findings, ProtectedFile, StripeBuffer, StripeFault, examine,
@@ -119,6 +119,16 @@ impl Retryable for RepairError {
 /// # Errors
 /// See [`RepairError`]; lost data is no error.
 pub fn repair(vault: &Vault, path: &[u8], context: RunContext<'_>) -> Result<Repaired, RepairError> {
+    repair_version(vault, path, None, context)
+}
+
+/// As [`repair`], but refuses to write to another version of the file than was `planned`.
+fn repair_version(
+    vault: &Vault,
+    path: &[u8],
+    planned: Option<Planned>,
+    context: RunContext<'_>,
+) -> Result<Repaired, RepairError> {
     let inode = vault.storage.find(path)?.map(|stat| stat.inode);
     let _turn = Turn::take(&vault.repository, path, inode)?;
     let opened = match vault.catalogue.find(path)? {
@@ -149,6 +159,15 @@ pub fn repair(vault: &Vault, path: &[u8], context: RunContext<'_>) -> Result<Rep
     if work.protected.stat.is_some() {
         work.refuse_other_version()?;
     }
+    let is_planned = planned.is_none_or(|planned| {
+        // A repair that was finished under another name since has decided what is kept.
+        let is_finished = planned.unfinished && work.mark.is_none();
+        planned.version == version_of(work.protected.stat.as_ref()) && !is_finished
+    });
+    if !is_planned && (findings.has_bad_data() || work.has_wrong_size()) {
+        let why = "it was changed since it was examined: repair it again if it still has to be";
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, why).into());
+    }
     work.find_edits(&findings)?;
     work.begin(&findings)?;
     work.redundancy_first(&findings)?;
@@ -174,6 +193,21 @@ fn refuse_redundancy_of_another_file(
             let why = "its redundancy was made for another file and is not used; `gabion protect` makes new redundancy";
             Err(io::Error::new(io::ErrorKind::InvalidData, why))
         }
+    }
+}
+
+/// A file when its repair was planned.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Planned {
+    /// None if there was no file.
+    version: Option<ExaminedVersion>,
+    /// A repair of it had to be finished.
+    unfinished: bool,
+}
+
+impl From<&DamageReport> for Planned {
+    fn from(damage: &DamageReport) -> Planned {
+        Planned { version: damage.version, unfinished: damage.unfinished }
     }
 }
 
@@ -226,7 +260,7 @@ impl Work<'_> {
 
     /// Records the repair before the first write, so that a partly repaired file is not taken for a version.
     fn begin(&mut self, findings: &Findings) -> Result<(), RepairError> {
-        let Vault { repository, catalogue, clock, .. } = self.vault;
+        let Vault { catalogue, clock, .. } = self.vault;
         let damage = damage_report(self.path, &self.protected, findings);
         if let (Some(damage), Some(entry)) = (damage, self.known()?) {
             catalogue.together(|| -> Result<(), CatalogueError> {
@@ -234,6 +268,12 @@ impl Work<'_> {
                 catalogue.set_problems(self.path, &damage.problems, clock.now())
             })?;
         }
+        // That of a file that exists is written when nobody else can write to it.
+        if self.protected.content.is_none() { self.mark(findings) } else { Ok(()) }
+    }
+
+    /// Marks the file before the first write to it.
+    fn mark(&mut self, findings: &Findings) -> Result<(), RepairError> {
         // Storage with several targets publishes a new version of the file as a whole.
         let writes_data = findings.has_bad_data() || self.has_wrong_size();
         let is_whole = !self.protected.header.targets.is_empty();
@@ -241,7 +281,7 @@ impl Work<'_> {
             return Ok(());
         }
         let mark = Mark::of(&self.protected, findings, self.path);
-        mark.write(repository)?;
+        mark.write(&self.vault.repository)?;
         self.begun = Some(mark);
         Ok(())
     }
@@ -360,6 +400,9 @@ impl Work<'_> {
         let (mut file, content) = self.vault.storage.open_for_repair(self.path, content)?;
         self.protected.content = content;
         self.refuse_other_version()?;
+        if self.protected.content.is_some() {
+            self.mark(findings)?;
+        }
         let Vault { storage, repository, .. } = self.vault;
         repair_mark::note_made(&**storage, repository, &self.protected, findings, self.path)?;
         let mut resized = !wrong_size;
@@ -417,11 +460,11 @@ impl Work<'_> {
 
     fn finish(&mut self, mut file: Box<dyn Repairable>, metadata: &Metadata) -> Result<Written, RepairError> {
         let protected_mtime = self.protected.header.generation.mtime;
-        // A file with remaining damage must not get the mtime of the protected version.
-        let mtime = match self.done.lost.is_empty() && self.edited.is_none() {
-            true => protected_mtime,
-            false => self.protected.stat.map_or(protected_mtime, |stat| stat.mtime),
-        };
+        // A file with remaining damage must not get the mtime of the protected version, and one that others have
+        // written to since is a new version.
+        let before = self.protected.stat.map_or(protected_mtime, |stat| stat.mtime);
+        let mtime = if self.done.lost.is_empty() { protected_mtime } else { before };
+        let mtime = self.edited.is_none().then_some(mtime);
         // It is the same open file, which is now to be closed for writing.
         self.protected.content = None;
         let (mut examined, mut failed) = (None, None);

@@ -2,8 +2,8 @@
 //!
 //! A killed repair leaves a file that was written but is no valid version, under whatever names it gets. The mark,
 //! `repairing/INODE` in the repository, is durable before the first block is written and is removed after the last. It
-//! records the inode, time of creation, size and name of the file, and the hash of every page of each bad block. A
-//! resumed repair writes a block only if each of its pages has either the recorded or the protected content; other
+//! records the inode, time of creation, size and name of the file, and the hash of every sector of each bad block. A
+//! resumed repair writes a block only if each of its sectors has either the recorded or the protected content; other
 //! content was written by users since and is kept.
 //!
 //! The mark of a deleted file that is restored is `repairing/HASH`, by its path, until the file exists. Until its
@@ -26,11 +26,14 @@ const MAGIC: &[u8; 8] = b"gabrep3\n";
 /// Marks of the earlier format, without the time of creation.
 const MAGIC_2: &[u8; 8] = b"gabrep2\n";
 
-/// Unit in which a write may have reached the file partly.
-const PAGE: usize = 4096;
+/// Unit in which a write may have reached the file partly, counted from the start of the file.
+const SECTOR: u64 = 512;
 
-/// First bytes of BLAKE3 of a page.
-type PageHash = [u8; 8];
+/// The same in the second format, counted from the start of the block.
+const PAGE_2: usize = 4096;
+
+/// First bytes of BLAKE3 of a sector.
+type SectorHash = [u8; 8];
 
 /// Size in the mark of a file that did not exist.
 const GONE: u64 = u64::MAX;
@@ -55,8 +58,10 @@ pub(crate) struct Mark {
     begun_on: Option<Begun>,
     /// Name that the file had; empty in marks of earlier formats.
     path: Vec<u8>,
-    /// Page hashes of the bad blocks, by stripe and column. Empty if the block could not be read.
-    blocks: BTreeMap<(u64, u32), Vec<PageHash>>,
+    /// The mark is of the second format.
+    is_second: bool,
+    /// Hashes of the sectors of bad blocks, by stripe and column. Empty if the block could not be read.
+    blocks: BTreeMap<(u64, u32), Vec<SectorHash>>,
 }
 
 /// Place of the mark of a deleted file, and of any mark of earlier formats.
@@ -69,9 +74,16 @@ fn place_of_inode(inode: u64) -> Vec<u8> {
     join(REPAIRING, format!("{inode:016x}").as_bytes())
 }
 
-fn pages(bytes: &[u8]) -> Vec<PageHash> {
-    let hash = |page: &[u8]| blake3::hash(page).as_bytes().first_chunk().copied().unwrap_or_default();
-    bytes.chunks(PAGE).map(hash).collect()
+/// Hashes of the sectors of which `bytes`, at an offset in the file, consist.
+fn sectors(bytes: &[u8], offset: u64) -> Vec<SectorHash> {
+    let first = (offset.next_multiple_of(SECTOR) - offset).min(bytes.len() as u64);
+    let (first, rest) = bytes.split_at(first as usize);
+    let first = (!first.is_empty()).then_some(first);
+    first.into_iter().chain(rest.chunks(SECTOR as usize)).map(hash).collect()
+}
+
+fn hash(bytes: &[u8]) -> SectorHash {
+    blake3::hash(bytes).as_bytes().first_chunk().copied().unwrap_or_default()
 }
 
 impl Mark {
@@ -86,7 +98,7 @@ impl Mark {
             let run = protected.cut().run(fault.stripe, 1);
             for &column in &fault.data {
                 let held = read_cell(protected, &run, column);
-                let held = held.map_or(Vec::new(), |bytes| pages(&bytes));
+                let held = held.map_or(Vec::new(), |bytes| sectors(&bytes, run.cell(0, column).start));
                 mark.blocks.insert((fault.stripe, column as u32), held);
             }
         }
@@ -132,11 +144,15 @@ impl Mark {
             let right = |at: usize| right.and_then(|right| right.get(at));
             return now.iter().enumerate().all(|(at, byte)| *byte == 0 || right(at) == Some(byte));
         }
-        let right = right.map_or(Vec::new(), pages);
-        pages(&now)
+        let units = |bytes: &[u8]| match self.is_second {
+            true => bytes.chunks(PAGE_2).map(hash).collect(),
+            false => sectors(bytes, run.cell(0, column).start),
+        };
+        let right = right.map_or(Vec::new(), units);
+        units(&now)
             .iter()
             .enumerate()
-            .all(|(at, page)| held.get(at) == Some(page) || right.get(at) == Some(page))
+            .all(|(at, unit)| held.get(at) == Some(unit) || right.get(at) == Some(unit))
     }
 
     /// True if the file did not exist when its repair began.
@@ -206,13 +222,13 @@ impl Mark {
             (path, rest) = (name.to_vec(), after);
         }
         let begun_on = Some(Begun { inode, size, birth: (birth != UNKNOWN).then_some(birth) });
-        let mut mark = Mark { begun_on, path, ..Mark::default() };
+        let mut mark = Mark { begun_on, path, is_second, ..Mark::default() };
         let count = take(&mut rest)?;
         for _ in 0..u64::from_le_bytes(count) {
             let (stripe, column) =
                 (u64::from_le_bytes(take(&mut rest)?), u32::from_le_bytes(take(&mut rest)?));
             let count = u32::from_le_bytes(take(&mut rest)?);
-            let pages = (0..count).map(|_| take(&mut rest)).collect::<Option<Vec<PageHash>>>()?;
+            let pages = (0..count).map(|_| take(&mut rest)).collect::<Option<Vec<SectorHash>>>()?;
             mark.blocks.insert((stripe, column), pages);
         }
         Some(mark)
@@ -361,7 +377,12 @@ mod tests {
     fn mark(inode: u64, size: u64, birth: Option<i64>) -> Mark {
         let blocks = [((3, 1), vec![[1; 8], [2; 8]]), ((9, 0), Vec::new())];
         let path = b"a name".to_vec();
-        Mark { begun_on: Some(Begun { inode, size, birth }), path, blocks: blocks.into_iter().collect() }
+        Mark {
+            begun_on: Some(Begun { inode, size, birth }),
+            path,
+            is_second: false,
+            blocks: blocks.into_iter().collect(),
+        }
     }
 
     #[test]

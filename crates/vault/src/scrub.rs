@@ -344,7 +344,15 @@ pub(crate) fn record_unprotected(
         vault.catalogue.put(&path, &entry)?;
         vault.catalogue.set_problems(&path, &problems, vault.clock.now())?;
     }
-    Ok(DamageReport { path, state: entry.state, problems, changed: false, notes: vec![why.to_string()] })
+    Ok(DamageReport {
+        path,
+        state: entry.state,
+        problems,
+        changed: false,
+        notes: vec![why.to_string()],
+        version: None,
+        unfinished: false,
+    })
 }
 
 /// Unreadable ranges of a file without usable redundancy.

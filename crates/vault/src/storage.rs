@@ -282,7 +282,7 @@ pub trait Repairable {
     /// Called now and then: lets programs go on that wait to open the file.
     fn give_way(&mut self) {}
 
-    /// Restores owner, permissions and attributes, makes everything durable, and then restores the mtime if `is_right`
+    /// Restores owner, permissions and attributes, makes everything durable, and then restores the mtime, if there is one and `is_right`
     /// finds the content right. Storage that others can write to past this program asks `is_right`, and gives back the
     /// mtime only if nobody has written since: a write of others must not look like damage. Returns the metadata that
     /// could not be restored, as text, and the new status of the file.
@@ -292,7 +292,7 @@ pub trait Repairable {
     fn finish(
         &mut self,
         metadata: &Metadata,
-        mtime: i64,
+        mtime: Option<i64>,
         is_right: IsRight<'_>,
     ) -> io::Result<(Vec<String>, Stat)>;
 }

@@ -1,10 +1,10 @@
 //! Repair of all files of a plan, by all workers of a deployment.
 
-use super::{Plan, Repaired, repair};
+use super::{Plan, Planned, RepairError, Repaired, repair_version};
 use crate::changelog::tasks::{Amounts, Portion, TaskKind};
 use crate::retry::{Failure, Retry};
 use crate::run::{Progress, RunContext};
-use crate::team::{Divisible, Help, Team, Terms, paths_of, put_paths, result_of, share};
+use crate::team::{Divisible, Help, Team, Terms, result_of, share};
 use crate::vault::Vault;
 use crate::worker;
 use std::convert::Infallible;
@@ -16,6 +16,9 @@ pub(crate) const REPAIR: TaskKind = TaskKind(b'r');
 
 /// Before work that is not urgent.
 const PRIORITY: u8 = 1;
+
+/// A file that another worker is to repair.
+type Asked = (Vec<u8>, Planned);
 
 /// Most files of a portion.
 const MAX_FILES: usize = 8;
@@ -46,10 +49,10 @@ pub fn repair_all(vault: &Vault, plan: &Plan, context: RunContext<'_>) -> Vec<Re
 
 /// Does a portion of the repair of another worker.
 pub(crate) fn help(vault: &Vault, portion: &Portion, context: RunContext<'_>) -> Help {
-    let Some(paths) = paths_of(&portion.content) else { return Help::Failed };
+    let Ok(files) = serde_json::from_slice::<Vec<Asked>>(&portion.content) else { return Help::Failed };
     let mut results = Vec::new();
-    for path in paths.iter().take_while(|_| !(context.stopped)()) {
-        results.push(repair(vault, path, context).map_err(Failure::from));
+    for (path, planned) in files.iter().take_while(|_| !(context.stopped)()) {
+        results.push(repair_version(vault, path, Some(*planned), context).map_err(Failure::from));
         (context.progress)(Progress::Done(1, 0));
     }
     result_of(Some(&results), context.stopped)
@@ -73,10 +76,14 @@ impl Repairs<'_> {
             let was_busy =
                 |result: &Result<_, Failure>| result.as_ref().is_err_and(|why| why.retry() == Retry::Now);
             if self.results[at].as_ref().is_some_and(was_busy) && !(self.context.stopped)() {
-                let result = repair(self.vault, &self.plan.files[at].path, self.context);
-                self.results[at] = Some(result.map_err(Failure::from));
+                self.results[at] = Some(self.repair(at).map_err(Failure::from));
             }
         }
+    }
+
+    fn repair(&self, at: usize) -> Result<Repaired, RepairError> {
+        let damage = &self.plan.files[at];
+        repair_version(self.vault, &damage.path, Some(damage.into()), self.context)
     }
 
     fn note(&mut self, at: usize, result: Result<Repaired, Failure>) {
@@ -90,12 +97,13 @@ impl Divisible for Repairs<'_> {
     type Error = Infallible;
 
     fn content(&self, files: &Range<usize>) -> Vec<u8> {
-        put_paths(self.plan.files[files.clone()].iter().map(|damage| &damage.path[..]))
+        let asked = self.plan.files[files.clone()].iter().map(|damage| (&damage.path, Planned::from(damage)));
+        serde_json::to_vec(&asked.collect::<Vec<_>>()).unwrap_or_default()
     }
 
     fn work(&mut self, _: u64, files: Range<usize>) -> Result<(), Infallible> {
         for at in files.take_while(|_| !(self.context.stopped)()) {
-            let result = repair(self.vault, &self.plan.files[at].path, self.context);
+            let result = self.repair(at);
             (self.context.progress)(Progress::Done(1, 0));
             self.note(at, result.map_err(Failure::from));
         }

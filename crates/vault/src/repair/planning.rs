@@ -3,7 +3,7 @@
 use super::{Options, Plan, note_right};
 use crate::catalogue::{CatalogueError, Entry, State};
 use crate::changelog::tasks::{Portion, TaskKind};
-use crate::damage::{DamageReport, damage_report, remaining_redundancy};
+use crate::damage::{DamageReport, damage_report, remaining_redundancy, version_of};
 use crate::examine::{ExamineError, ExamineOptions, ProtectedFile, examine};
 use crate::repair_mark::Interrupted;
 use crate::run::{Counted, Progress, RunContext};
@@ -124,7 +124,7 @@ impl<'a> Planning<'a> {
                 {
                     plan.kept.push(damage);
                 }
-                Some(damage) => plan.files.push(damage),
+                Some(damage) => plan.files.push(DamageReport { unfinished: is_begun, ..damage }),
                 // The content is correct, but the times are not restored yet.
                 None if is_begun => plan.files.push(DamageReport {
                     path,
@@ -132,6 +132,8 @@ impl<'a> Planning<'a> {
                     problems: Vec::new(),
                     changed: false,
                     notes: vec!["a repair of it was interrupted".to_owned()],
+                    version: version_of(stat.as_ref()),
+                    unfinished: true,
                 }),
                 // Repaired since the damage was found, under another name or by an interrupted repair.
                 None if entry.state != State::Protected && !is_of_another(vault, &path, &entry) => {

@@ -155,7 +155,7 @@ impl Storage for Plain {
         let existed = content.is_some();
         // Its descriptor would count as that of another reader.
         drop(content);
-        let repair = PlainRepair::open(&self.root, path)?;
+        let repair = PlainRepair::open(&self.root, path, existed)?;
         let content = existed.then(|| repair.content()).transpose()?;
         Ok((Box::new(repair), content))
     }

@@ -174,7 +174,8 @@ fn overwritten_truncated_and_extended_files_come_back() {
             assert!(std::fs::read(done.replaced.unwrap()).unwrap().ends_with(b"more and more"));
         }
     }
-    // With nothing left to repair from, the file is not changed.
+    // With nothing left to repair from, here or in a file with the same content, the file is not changed.
+    ["overwritten", "cut", "grown"].iter().for_each(|name| std::fs::remove_file(fixture.path(name)).unwrap());
     let before = fixture.read("emptied");
     assert_eq!(fixture.repair("emptied").state, State::Lost);
     assert!(fixture.read("emptied")[..before.len()] == before[..]);

@@ -22,10 +22,28 @@ use std::time::Duration;
 /// A tree on storage with faults by plan; without faults at first.
 fn faulty(code: &str) -> (Fixture, Plan) {
     let mut fixture = Fixture::new(code);
-    let plan = Plan(Arc::new(Mutex::new(Box::new(|_, _| None))));
-    let plain = Plain::new(Tree::open(&fixture.root()).unwrap(), fixture.vault.repository.clone());
-    fixture.vault.storage = Box::new(Faulty { inner: plain, plan: plan.clone() });
+    let plan = make_faulty(&mut fixture);
     (fixture, plan)
+}
+
+fn make_faulty(fixture: &mut Fixture) -> Plan {
+    let plan = Plan(Arc::new(Mutex::new(Box::new(|_, _| None))));
+    fixture.vault.storage = Box::new(Faulty { inner: plain(fixture), plan: plan.clone() });
+    plan
+}
+
+fn plain(fixture: &Fixture) -> Plain {
+    Plain::new(Tree::open(&fixture.root()).unwrap(), fixture.vault.repository.clone())
+}
+
+/// Begins a repair that fails before its first write to the file.
+pub(crate) fn repair_that_cannot_write(fixture: &mut Fixture, name: &str) {
+    let plan = make_faulty(fixture);
+    plan.set(|point, _| (point == Point::Write).then_some(InjectedFault::Eio));
+    let lock = fixture.vault.lock("test").unwrap();
+    repair::repair(&fixture.vault, name.as_bytes(), QUIET).unwrap_err();
+    drop(lock);
+    fixture.vault.storage = Box::new(plain(fixture));
 }
 
 /// Files of many sizes in some directories; returns names and content.
@@ -374,9 +392,8 @@ fn an_interrupted_repair_does_not_stand_in_the_way_of_its_owner() {
 fn known_damage_is_not_protected_as_if_it_were_new() {
     let (mut fixture, plan) = faulty("4+2");
     let content = TestRng(1).bytes(60_000);
-    for name in ["rotten", "lost"] {
-        fixture.write(name, &content);
-    }
+    fixture.write("rotten", &content);
+    fixture.write("lost", &TestRng(2).bytes(60_000));
     fixture.protect_all();
     flip(&fixture.path("rotten"), 100);
     [0, 15_104, 30_208].iter().for_each(|&at| flip(&fixture.path("lost"), at + 100));

@@ -13,19 +13,12 @@ const SIZE: usize = 400_000;
 /// Two bad blocks, and a repair that failed after writing its mark. Then the first block is restored, as if the repair
 /// had come that far.
 fn interrupted(content: &[u8]) -> Fixture {
-    let fixture = Fixture::new("4+2");
+    let mut fixture = Fixture::new("4+2");
     fixture.write("file", content);
     fixture.protect_all();
     rot(&fixture.path("file"), 1000, &[1; 10]);
     rot(&fixture.path("file"), 300_000, &[2; 10]);
-    // Nothing can be kept here, so nothing may be overwritten.
-    let replaced = fixture.root().join(".gabion/replaced");
-    fs::write(&replaced, b"in the way").unwrap();
-    {
-        let _lock = fixture.vault.lock("test").unwrap();
-        repair::repair(&fixture.vault, b"file", QUIET).unwrap_err();
-    }
-    fs::remove_file(replaced).unwrap();
+    super::faulty::repair_that_cannot_write(&mut fixture, "file");
     write(&fixture, 1000, &content[1000..1010]);
     fixture
 }

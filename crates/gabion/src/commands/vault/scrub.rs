@@ -150,7 +150,7 @@ impl Args {
 /// Prints damaged files, one per line, with the byte ranges below.
 pub(super) fn print_damage(damage: &[DamageReport], all: bool) {
     let shown = if all { damage.len() } else { FIRST };
-    for DamageReport { path, state, problems, changed, notes } in damage.iter().take(shown) {
+    for DamageReport { path, state, problems, changed, notes, .. } in damage.iter().take(shown) {
         let written = if *changed { ", and its size or time changed since it was protected" } else { "" };
         outln!("{:<9} {}{written}", state.word(), DisplayPath::bytes(path));
         for piece in [Piece::Lost, Piece::Data, Piece::Redundancy, Piece::Header] {

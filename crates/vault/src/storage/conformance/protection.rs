@@ -133,7 +133,7 @@ fn restore(fixture: &Fixture, repair: &mut dyn Repairable, path: &[u8], content:
     }
     repair.set_size(size).unwrap_or_else(|error| panic!("no size: {error}"));
     let (failed, stat) = repair
-        .finish(&metadata(), MTIME, &mut |_| Ok(true))
+        .finish(&metadata(), Some(MTIME), &mut |_| Ok(true))
         .unwrap_or_else(|error| panic!("not finished: {error}"));
     assert!(failed.is_empty(), "{failed:?}");
     assert_eq!(fixture.storage.find(path).ok().flatten(), Some(stat), "what finish gives is what is there");
@@ -196,6 +196,6 @@ pub(super) fn repair_lengthens_and_shortens(fixture: &Fixture) {
     let cell = run.cell(0, 0);
     let bytes = &content[cell.start as usize..cell.end as usize];
     repair.write(&run, 0, 0, bytes).unwrap_or_else(|error| panic!("{error}"));
-    repair.finish(&metadata(), MTIME, &mut |_| Ok(true)).unwrap_or_else(|error| panic!("{error}"));
+    repair.finish(&metadata(), Some(MTIME), &mut |_| Ok(true)).unwrap_or_else(|error| panic!("{error}"));
     assert!(fixture.content(b"file") == content, "one cell was written, all others kept");
 }

@@ -39,13 +39,15 @@ pub(super) struct PlainRepair {
 }
 
 impl PlainRepair {
-    pub(super) fn open(root: &Tree, path: &[u8]) -> io::Result<PlainRepair> {
+    /// Opens a file, or creates it unless it `existed`.
+    pub(super) fn open(root: &Tree, path: &[u8], existed: bool) -> io::Result<PlainRepair> {
         let file = match absent_is_none(root.read(path))? {
             Some(reader) => {
                 drop(keep_writers_out(&reader)?);
                 drop(reader);
                 root.write(path)?
             }
+            None if existed => return Err(busy("it was renamed or removed since it was examined")),
             None => {
                 root.make_directories(split(path).0, 0o700)?;
                 root.create(path, 0o600)?
@@ -107,7 +109,7 @@ impl Repairable for PlainRepair {
     fn finish(
         &mut self,
         metadata: &Metadata,
-        mtime: i64,
+        mtime: Option<i64>,
         is_right: IsRight<'_>,
     ) -> io::Result<(Vec<String>, Stat)> {
         self.refuse_foreign_changes()?;
@@ -133,7 +135,9 @@ impl Repairable for PlainRepair {
         if !is_right {
             return Err(busy("it was changed while it was repaired"));
         }
-        failed.extend(metadata::restore_mtime(&self.file, mtime));
+        if let Some(mtime) = mtime {
+            failed.extend(metadata::restore_mtime(&self.file, mtime));
+        }
         // Who waits for the lease has not written yet, unless the system ended the lease itself in a long pause here.
         if is_awaited() {
             failed.extend(metadata::restore_mtime(&self.file, self.last.mtime));

@@ -283,7 +283,7 @@ impl Repairable for PoolRepair {
     fn finish(
         &mut self,
         metadata: &Metadata,
-        mtime: i64,
+        mtime: Option<i64>,
         _is_right: IsRight<'_>,
     ) -> io::Result<(Vec<String>, Stat)> {
         self.finish_objects()?;
@@ -299,6 +299,7 @@ impl Repairable for PoolRepair {
         }
         self.name_objects()?;
         let (metadata, targets) = (metadata.clone(), self.stub.targets.clone());
+        let mtime = mtime.unwrap_or(self.stub.mtime);
         let stub = Stub { metadata, mtime, targets, writing: false, ..self.stub.clone() };
         let (stub, _) = change.publish(&self.path, stub)?;
         self.revision = Some(stub.revision);

@@ -196,7 +196,7 @@ impl Repairable for FaultyRepair {
     fn finish(
         &mut self,
         metadata: &Metadata,
-        mtime: i64,
+        mtime: Option<i64>,
         is_right: IsRight<'_>,
     ) -> io::Result<(Vec<String>, Stat)> {
         self.plan.check(Point::Finish, &self.path)?;

@@ -197,3 +197,127 @@ fn a_file_that_is_renamed_during_its_repair_is_not_lost() {
         fixture.assert_clean();
     }
 }
+
+/// Regression: whatever a program did between the examination of a file and its repair, for example while a person was
+/// asked, was reverted.
+#[test]
+fn what_a_program_does_after_the_plan_is_kept() {
+    let changes: [(&str, &dyn Fn(&Fixture)); 5] = [
+        ("write", &|fixture| write(&fixture.path("file"), 200_000)),
+        ("write to what is damaged", &|fixture| write(&fixture.path("file"), 300_005)),
+        ("append", &|fixture| {
+            let file = File::options().append(true).open(fixture.path("file")).unwrap();
+            std::io::Write::write_all(&mut &file, WRITTEN).unwrap();
+        }),
+        ("cut", &|fixture| {
+            File::options().write(true).open(fixture.path("file")).unwrap().set_len(1234).unwrap();
+        }),
+        ("replace", &|fixture| {
+            fixture.write("new", WRITTEN);
+            fs::rename(fixture.path("new"), fixture.path("file")).unwrap();
+        }),
+    ];
+    for keep_changed in [true, false] {
+        for (what, change) in changes {
+            let (fixture, _, _) = damaged();
+            let options = repair::Options { keep_changed, ..repair::Options::default() };
+            let plan = repair::plan(&fixture.vault, b"", options, QUIET).unwrap();
+            assert_eq!(plan.files.len(), 1);
+            change(&fixture);
+            let there = fixture.read("file");
+            let results = repair::repair_all(&fixture.vault, &plan, QUIET);
+            let [Some(Err(why))] = &results[..] else { panic!("{what}: {results:?}") };
+            assert!(why.to_string().contains("since it was examined"), "{what}: {why}");
+            assert!(fixture.read("file") == there, "{what}");
+            // Nothing was begun, so nothing has to be finished.
+            fixture.protect_all();
+            assert!(fixture.read("file") == there, "{what}");
+            fixture.assert_clean();
+        }
+    }
+}
+
+/// Regression: a file that was renamed, or whose directory was, after it was examined was reported lost, and an empty
+/// file was made under its former name.
+#[test]
+fn a_file_that_is_renamed_after_the_plan_is_not_lost() {
+    for of_directory in [false, true] {
+        let (fixture, _) = faulty("4+2");
+        let content = TestRng(1).bytes(SIZE);
+        fixture.write("d/file", &content);
+        fixture.write("d/other", b"stays");
+        fixture.protect_all();
+        rot(&fixture.path("d/file"), 1000, &[1; 10]);
+        let options = repair::Options { missing: true, ..repair::Options::default() };
+        let plan = repair::plan(&fixture.vault, b"", options, QUIET).unwrap();
+        let (from, to) = if of_directory { ("d", "e") } else { ("d/file", "d/moved") };
+        fs::rename(fixture.path(from), fixture.path(to)).unwrap();
+        let results = repair::repair_all(&fixture.vault, &plan, QUIET);
+        assert!(matches!(&results[..], [Some(Err(_))]), "{results:?}");
+        assert!(!fixture.path("d/file").exists(), "nothing is made");
+        fixture.protect_all();
+        let name = if of_directory { "e/file" } else { "d/moved" };
+        assert_eq!(fixture.repair(name).state, State::Protected);
+        assert!(fixture.read(name) == content);
+        fixture.protect_all();
+        fixture.assert_clean();
+    }
+}
+
+/// Regression: two names of a file were planned, the first was repaired, and what a program had written through the
+/// second since an interruption was then reverted.
+#[test]
+fn what_a_program_writes_to_a_file_with_two_names_is_kept() {
+    let (fixture, plan) = faulty("4+2");
+    let content = TestRng(1).bytes(SIZE);
+    fixture.write("file", &content);
+    fs::hard_link(fixture.path("file"), fixture.path("second")).unwrap();
+    fixture.protect_all();
+    rot(&fixture.path("file"), 1000, &[1; 10]);
+    rot(&fixture.path("file"), 300_000, &[2; 10]);
+    plan.set(|point, _| (point == Point::Finish).then_some(InjectedFault::Eio));
+    repair::repair(&fixture.vault, b"file", QUIET).unwrap_err();
+    plan.clear();
+    write(&fixture.path("second"), 200_000);
+    let options = repair::Options { keep_changed: true, ..repair::Options::default() };
+    for _ in 0..3 {
+        let listed = repair::plan(&fixture.vault, b"", options, QUIET).unwrap();
+        repair::repair_all(&fixture.vault, &listed, QUIET);
+        let mut expected = content.clone();
+        expected[200_000..][..WRITTEN.len()].copy_from_slice(WRITTEN);
+        assert!(fixture.read("file") == expected);
+        fixture.protect();
+    }
+    fixture.assert_clean();
+}
+
+/// Regression: a block that a killed repair, or a power cut, had left half written was taken for what a user wrote
+/// since, if it does not begin at the start of a page: the damage in its other half was accepted.
+#[test]
+fn a_block_that_is_half_restored_is_finished() {
+    let (fixture, plan) = faulty("4+2");
+    let content = TestRng(1).bytes(SIZE);
+    fixture.write("file", &content);
+    fixture.protect_all();
+    let (start, end) = (300_000, 312_000);
+    rot(&fixture.path("file"), 1000, &[1; 10]);
+    rot(&fixture.path("file"), start as u64, &vec![2; end - start]);
+    let mut count = 0;
+    plan.set(move |point, _| {
+        count += u64::from(point == Point::Write);
+        (count == 2).then_some(InjectedFault::Eio)
+    });
+    repair::repair(&fixture.vault, b"file", QUIET).unwrap_err();
+    plan.clear();
+    // One page and a sector of another.
+    let file = File::options().write(true).open(fixture.path("file")).unwrap();
+    for sector in [(303_104, 4096), (308_224, 512)] {
+        file.write_all_at(&content[sector.0..][..sector.1], sector.0 as u64).unwrap();
+    }
+    drop(file);
+    let done = fixture.repair("file");
+    assert_eq!((done.state, &done.notes[..]), (State::Protected, &[][..]), "{done:?}");
+    assert!(fixture.read("file") == content);
+    fixture.protect_all();
+    fixture.assert_clean();
+}
