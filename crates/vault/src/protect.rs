@@ -511,7 +511,9 @@ fn make_deferred_due(vault: &Vault) -> Result<(), ProtectError> {
         let when = When::now(now, entry.priority);
         let found = vault.storage.find(&entry.path).ok().flatten().map(|stat| stat.kind);
         match (entry.kind, found) {
-            (Kind::Modify, Some(tree::Kind::File)) => Some(Change::modify_whole(entry.path, when)),
+            (Kind::Modify | Kind::Move, Some(tree::Kind::File)) => {
+                Some(Change::modify_whole(entry.path, when))
+            }
             // The changelog keeps the origin of a moved directory.
             (Kind::Gap, _) | (Kind::Move, Some(tree::Kind::Directory)) => Some(Change::gap(entry.path, when)),
             _ => None,

@@ -24,6 +24,9 @@ fn damaged() -> (Fixture, Plan, Vec<u8>) {
     (fixture, plan, content)
 }
 
+/// What a program does.
+type Deed<'a> = &'a dyn Fn(&Fixture);
+
 const WRITTEN: &[u8] = b"written by a program meanwhile";
 
 fn write(path: &Path, offset: u64) {
@@ -166,7 +169,8 @@ fn half_a_repair_is_no_version_under_another_name() {
             let name = std::str::from_utf8(&damage.path).unwrap();
             assert_eq!(name, if linked { "file" } else { "other name" });
             assert_eq!(fixture.repair(name).state, State::Protected);
-            fixture.protect_all();
+            let report = fixture.protect_all();
+            assert_eq!(report.pending, 0, "linked: {linked}: {report:?}");
             assert!(fixture.read("other name") == content, "linked: {linked}");
             fixture.assert_clean();
             assert_eq!(fs::read_dir(fixture.root().join(".gabion/repairing")).unwrap().count(), 0);
@@ -202,7 +206,7 @@ fn a_file_that_is_renamed_during_its_repair_is_not_lost() {
 /// asked, was reverted.
 #[test]
 fn what_a_program_does_after_the_plan_is_kept() {
-    let changes: [(&str, &dyn Fn(&Fixture)); 5] = [
+    let changes: [(&str, Deed<'_>); 5] = [
         ("write", &|fixture| write(&fixture.path("file"), 200_000)),
         ("write to what is damaged", &|fixture| write(&fixture.path("file"), 300_005)),
         ("append", &|fixture| {
@@ -319,5 +323,27 @@ fn a_block_that_is_half_restored_is_finished() {
     assert_eq!((done.state, &done.notes[..]), (State::Protected, &[][..]), "{done:?}");
     assert!(fixture.read("file") == content);
     fixture.protect_all();
+    fixture.assert_clean();
+}
+
+/// Regression: the change of a renamed file waited for the end of its repair, and then for ever.
+#[test]
+fn nothing_is_pending_when_the_repair_of_a_renamed_file_was_finished() {
+    let (fixture, plan, content) = damaged();
+    plan.set(|point, _| (point == Point::Finish).then_some(InjectedFault::Eio));
+    repair::repair(&fixture.vault, b"file", QUIET).unwrap_err();
+    plan.clear();
+    // All blocks and the time are right already.
+    let protected = fixture.vault.catalogue.find(b"file").unwrap().unwrap().generation.mtime;
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(protected as u64);
+    File::options().write(true).open(fixture.path("file")).unwrap().set_modified(time).unwrap();
+    fs::rename(fixture.path("file"), fixture.path("other name")).unwrap();
+    let left = fixture.protect();
+    assert_eq!((left.done.failures, left.pending), (1, 1), "{left:?}");
+    assert_eq!(repair::follow_renamed(&fixture.vault).unwrap(), []);
+    assert_eq!(fixture.repair("other name").state, State::Protected);
+    let report = fixture.protect_all();
+    assert_eq!(report.pending, 0, "{report:?}");
+    assert!(fixture.read("other name") == content);
     fixture.assert_clean();
 }
