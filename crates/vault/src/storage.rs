@@ -282,10 +282,10 @@ pub trait Repairable {
     /// Called now and then: lets programs go on that wait to open the file.
     fn give_way(&mut self) {}
 
-    /// Restores owner, permissions and attributes, makes everything durable, and then restores the mtime, if there is one and `is_right`
-    /// finds the content right. Storage that others can write to past this program asks `is_right`, and gives back the
-    /// mtime only if nobody has written since: a write of others must not look like damage. Returns the metadata that
-    /// could not be restored, as text, and the new status of the file.
+    /// Restores owner, permissions and attributes, makes everything durable, and then restores the mtime, if there is
+    /// one and `is_right` finds the content right. Storage that others can write to past this program asks `is_right`,
+    /// and gives back the mtime only if nobody has written since: a write of others must not look like damage. Returns
+    /// the metadata that could not be restored, as text, and the new status of the file.
     ///
     /// # Errors
     /// `ResourceBusy` if others write to the file or have written; the mtime is not restored then. I/O errors.
