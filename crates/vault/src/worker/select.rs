@@ -101,8 +101,16 @@ impl Worker<'_> {
             }
             // Hard links share their redundancy: it is encoded under one name, and the next batch adopts it under the
             // others.
-            let shares = stat.filter(|stat| self.vault.storage.keeps_by_identity() && stat.links > 1);
-            if shares.is_some_and(|stat| !several.insert(stat.inode)) {
+            let has_links = stat.filter(|stat| stat.links > 1);
+            let shares = match has_links {
+                Some(stat) if !self.vault.storage.keeps_by_identity() => {
+                    // Only one new name gets the redundancy of a name that is gone. The content under the others is
+                    // then compared with it.
+                    known.is_none() && self.known_by_inode(&stat)?.iter().any(|name| self.is_vacated(name))
+                }
+                has_links => has_links.is_some(),
+            };
+            if shares && has_links.is_some_and(|stat| !several.insert(stat.inode)) {
                 self.release_now(&claim)?;
                 continue;
             }

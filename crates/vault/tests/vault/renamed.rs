@@ -481,3 +481,28 @@ fn a_new_file_with_the_inode_of_a_deleted_one_is_not_read_by_its_redundancy() {
     assert!(fixture.redundancy("old").exists());
     assert_eq!(verified(&fixture, &name, Some(&name), &["old"]), None);
 }
+
+/// Regression: a file with silent corruption got a second name and lost its first. One of its new names was encoded as
+/// a new file, corruption included, and the two redundancy files contradicted each other for ever.
+#[test]
+fn corruption_is_not_accepted_when_a_file_gets_two_names_for_one() {
+    for (of_directory, scrubbed) in [(false, false), (true, false), (false, true)] {
+        let fixture = fixture(&["d/file", "other"], false);
+        flip(&fixture.path("d/file"), 12_345);
+        if scrubbed {
+            fixture.scrub();
+        }
+        fs::hard_link(fixture.path("d/file"), fixture.path("link")).unwrap();
+        let (from, to) = if of_directory { ("d", "e") } else { ("d/file", "d/moved") };
+        rename(&fixture, from, to);
+        let report = fixture.protect();
+        assert_eq!(report.done.encoded, 0, "{report:?}");
+        let name = if of_directory { "e/file" } else { "d/moved" };
+        for _ in 0..2 {
+            assert_repaired(&fixture, &[(name, content(0)), ("link", content(0)), ("other", content(1))]);
+            fixture.protect_all();
+        }
+        fixture.assert_clean();
+        assert_eq!(fixture.vault.catalogue.count().unwrap(), 3);
+    }
+}
