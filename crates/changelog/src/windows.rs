@@ -1,10 +1,11 @@
 //! Whether the recorded ranges of a file are all that was written to it by mounts of several hosts.
 //!
-//! Mounts of several hosts write in turns. So the ranges of a file are recorded with [`Window`]s: each says that its
-//! mount saw one version, wrote, and saw another one. If windows cover the time from the version that is protected to
-//! the present one, then nobody but mounts wrote in between: another program would have made a version that no window
-//! begins with. The first eight bytes of a name are the time of its version, by the clock of the file system: windows
-//! of mounts that write at once overlap, and need not have a version in common.
+//! Mounts of several hosts write in turns. So the ranges of a file are recorded with
+//! [windows](crate::change::Window): each says that its mount saw one version, wrote, and saw another one. If windows
+//! cover the time from the version that is protected to the present one, then nobody but mounts wrote in between:
+//! another program would have made a version that no window begins with. The first eight bytes of a name are the time
+//! of its version, by the clock of the file system: windows of mounts that write at once overlap, and need not have a
+//! version in common.
 //!
 //! What the mounts themselves wrote has to be recorded by all of them, not only by those whose windows are known:
 //!
