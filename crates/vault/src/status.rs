@@ -18,7 +18,7 @@ use crate::storage::pool::{Mirrors, Pool};
 use crate::tree::{Stat, is_below};
 use crate::vault::Vault;
 use crate::world::Nanos;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Files and bytes.
 pub type Amount = (u64, u64);
@@ -150,6 +150,9 @@ pub fn status(
     // Classes of files that have nothing as they are now, if there are any.
     let is_there = |class: &Class| status.seen.as_ref().is_some_and(|seen| seen.changes.of(*class).0 > 0);
     let changed: Vec<Class> = [Class::Changed, Class::Removed].into_iter().filter(is_there).collect();
+    // Write-once files that were changed: their redundancy is that of the content before.
+    let overwritten: HashSet<Vec<u8>> =
+        status.seen.iter().flat_map(|seen| &seen.write_once).cloned().collect();
     let by_identity = look && vault.storage.keeps_by_identity();
     let due = Due::new(&vault.policy, &*vault.storage, now);
     catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
@@ -171,7 +174,12 @@ pub fn status(
             if !missing.untrusted.is_empty() {
                 apply_losses(vault, &path, &missing, &mut entry);
             }
-            status.count(&entry, is_current);
+            let is_overwritten = overwritten.contains(&path);
+            status.count(&entry, is_current && !is_overwritten);
+            if is_overwritten {
+                let amount = status.matrix.entry((entry.wanted, 0)).or_default();
+                *amount = (amount.0 + 1, amount.1 + entry.generation.size);
+            }
             if let Some(verified) = due.since(&path, &entry) {
                 status.overdue.count(&path, verified);
             }

@@ -107,3 +107,17 @@ fn a_rule_about_old_files_holds_for_the_version_that_was_protected() {
     let report = fixture.protect();
     assert_eq!((report.seen.write_once, report.done.encoded), (vec![b"old".to_vec()], 1));
 }
+
+/// Regression: the status showed the redundancy of the content before as that of a write-once file that was overwritten.
+#[test]
+fn an_overwritten_write_once_file_has_no_redundancy_in_the_status() {
+    let fixture = Fixture::with_policy(POLICY);
+    fixture.write("a", b"as it was written");
+    fixture.write("b", b"as it was written, too");
+    fixture.protect_all();
+    let matrix = || gabion_vault::status::status(&fixture.vault, b"", true, 10, QUIET).unwrap().matrix;
+    assert_eq!(matrix().into_keys().collect::<Vec<_>>(), [(2, 2)]);
+    fixture.write("a", b"overwritten");
+    let after = matrix();
+    assert_eq!((after[&(2, 0)].0, after[&(2, 2)].0), (1, 1), "{after:?}");
+}
