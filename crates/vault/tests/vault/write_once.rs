@@ -108,7 +108,7 @@ fn a_rule_about_old_files_holds_for_the_version_that_was_protected() {
     assert_eq!((report.seen.write_once, report.done.encoded), (vec![b"old".to_vec()], 1));
 }
 
-/// Regression: the status showed the redundancy of the content before as that of a write-once file that was overwritten.
+/// Regression: the status showed the redundancy of the content before as that of an overwritten write-once file.
 #[test]
 fn an_overwritten_write_once_file_has_no_redundancy_in_the_status() {
     let fixture = Fixture::with_policy(POLICY);
