@@ -8,7 +8,7 @@ use gabion_vault::changelog::tasks::{Amounts, Held, LONGEST_LEASE, NewTask, Task
 use gabion_vault::vault::Vault;
 use serde_json::Value;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::SystemTime;
@@ -149,6 +149,18 @@ fn content(paths: &[&[u8]]) -> Vec<u8> {
     paths.iter().flat_map(|path| [&(path.len() as u32).to_le_bytes()[..], path].concat()).collect()
 }
 
+/// A portion of a repair: files as they were when the repair was planned.
+fn planned(network: &Network, names: &[&str]) -> Vec<u8> {
+    let one = |name: &&str| {
+        let version = std::fs::metadata(network.tree().join(name)).ok().map(|found| {
+            let mtime = found.mtime() * 1_000_000_000 + found.mtime_nsec();
+            (found.len(), mtime, found.ino())
+        });
+        (name.as_bytes().to_vec(), serde_json::json!({ "version": version, "unfinished": false }))
+    };
+    serde_json::to_vec(&names.iter().map(one).collect::<Vec<_>>()).unwrap()
+}
+
 /// A worker does for others what a task says, and nothing else, whatever it says.
 #[test]
 fn workers_repair_for_others() {
@@ -164,6 +176,8 @@ fn workers_repair_for_others() {
             content(&[b"gone", b"\xff"]),
             vec![255; 40],
             Vec::new(),
+            planned(&network, &["../outside"]),
+            planned(&network, &["/etc/passwd", "gone", ".gabion/vault.toml"]),
         ];
         for (number, kind) in [b's', b'p', b'r', b'e', b'?'].into_iter().enumerate().take(4) {
             let results = ask(vault, number as u8, kind, b"", &wrong);
@@ -171,14 +185,16 @@ fn workers_repair_for_others() {
             let repairs = results.iter().filter_map(|it| serde_json::from_slice::<Vec<Value>>(it).ok());
             assert!(repairs.flatten().all(|result| result.get("Err").is_some()));
         }
-        // Two files in one portion, as many workers as like to.
-        let results = ask(vault, 9, b'r', b"", &[content(&[b"0000"]), content(&[b"0001", b"0002"])]);
+        // Two files in one portion, as many workers as like to. A portion whose worker was too slow is done again, and
+        // nothing is left to write.
+        let portions = [planned(&network, &["0000"]), planned(&network, &["0001", "0002"])];
+        let results = ask(vault, 9, b'r', b"", &portions);
         let results: Vec<Vec<Value>> =
             results.iter().map(|result| serde_json::from_slice(result).unwrap()).collect();
         assert_eq!(results.iter().map(Vec::len).collect::<Vec<_>>(), [1, 2]);
         let blocks: Vec<u64> =
             results.iter().flatten().map(|result| result["Ok"]["data_blocks"].as_u64().unwrap()).collect();
-        assert_eq!(blocks, [1, 0, 1]);
+        assert!(blocks[0] <= 1 && blocks[1] == 0 && blocks[2] <= 1, "{blocks:?}");
     });
     workers.iter_mut().for_each(|worker| worker.stop());
     assert_eq!(std::fs::read(&outside).unwrap(), b"outside");
