@@ -39,6 +39,8 @@ enum Command {
     Diff(vault::diff::Args),
     /// Verify data and redundancy, and report damage
     Scrub(vault::scrub::Args),
+    /// Check files before they are used, such as the inputs of a job, and repair them
+    Check(vault::check::Args),
     /// Restore damaged files to their protected content
     Repair(vault::repair::Args),
     /// Check a policy, or explain which rule applies to a file
@@ -94,6 +96,7 @@ impl Cli {
             Command::Status(args) => args.run(),
             Command::Diff(args) => args.run(),
             Command::Scrub(args) => args.run(),
+            Command::Check(args) => args.run(),
             Command::Repair(args) => args.run(),
             Command::Policy(args) => args.run(),
             Command::Whatif(args) => args.run(),

@@ -2,6 +2,7 @@
 //!
 //! Paths and other bytes that need not be UTF-8 are escaped as on the terminal.
 
+mod check;
 pub(crate) mod daemon;
 mod events;
 pub mod forecast;
@@ -12,6 +13,7 @@ pub mod status;
 mod vault;
 pub mod work;
 
+pub use check::{CheckReport, CheckedFile};
 pub use events::{Event, LiveStatus, SourceEvent, WorkerReport};
 pub use selected::{ProtectSelectedPlan, ProtectSelectedReport};
 pub use vault::{
@@ -91,6 +93,12 @@ impl FileFailure {
     /// Of a path of the system and its error.
     pub fn of_system(path: &Path, why: &str) -> FileFailure {
         FileFailure { path: system_path_text(path), why: why.to_owned() }
+    }
+}
+
+impl Display for FileFailure {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}: {}", self.path, self.why)
     }
 }
 

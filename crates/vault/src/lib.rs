@@ -8,6 +8,7 @@ pub mod accept;
 mod bit_set;
 pub mod catalogue;
 pub mod catalogue_rebuild;
+pub mod check;
 pub mod coder;
 pub mod damage;
 pub mod degraded;

@@ -2,8 +2,10 @@
 
 pub(super) mod approve;
 pub(super) mod catalogue;
+pub(super) mod check;
 pub(super) mod diff;
 pub(super) mod events;
+mod lists;
 pub(super) mod move_changelog;
 pub(super) mod policy;
 pub(super) mod protect;

@@ -4,6 +4,7 @@ mod selected;
 
 use super::diff::print_counts;
 use super::events::changed_in_growth;
+use super::lists::read_list;
 use super::protection_args::{ProtectionArgs, directory};
 use super::scrub::print_damage;
 use super::{Effort, Elsewhere, FIRST, warn};
@@ -89,7 +90,7 @@ impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let mut paths = self.paths.clone();
         if let Some(list) = &self.files_from {
-            paths.extend(selected::read_list(list, self.from0)?);
+            paths.extend(read_list(list, self.from0)?);
         }
         match &paths[..] {
             [dir] if self.files_from.is_none() && !self.is_part(dir)? => self.run_whole(dir),

@@ -1,11 +1,11 @@
 //! `gabion protect FILE...`: selected files of one vault.
 
+use super::super::lists::name_inside;
 use super::super::scrub::print_damage;
 use super::super::{FIRST, lock};
 use super::{Args, WRITE_ONCE_ADVICE, print_counts};
 use crate::commands::device;
 use crate::output::{bytes, count, files, print_json};
-use anyhow::Context;
 use gabion::compute::Compute;
 use gabion::exit::Outcome;
 use gabion::report::{ProtectSelectedPlan, ProtectSelectedReport};
@@ -15,10 +15,8 @@ use gabion_vault::storage::pool::naming;
 use gabion_vault::vault::{Location, OWN, Vault};
 use gabion_vault::world::{Clock, Stopwatch};
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsString;
-use std::io::Read;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Component, Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// Where a path lies.
 enum Place {
@@ -28,21 +26,6 @@ enum Place {
     Tree(PathBuf),
     /// In no vault.
     None,
-}
-
-/// Reads the list of paths that `--files-from` names.
-pub(super) fn read_list(list: &Path, ends_with_zero: bool) -> anyhow::Result<Vec<PathBuf>> {
-    let mut text = Vec::new();
-    let shown = DisplayPath::path(list);
-    match list.as_os_str() == "-" {
-        true => std::io::stdin().lock().read_to_end(&mut text).context("standard input")?,
-        false => std::fs::File::open(list)
-            .and_then(|mut file| file.read_to_end(&mut text))
-            .with_context(|| format!("--files-from {shown}"))?,
-    };
-    let end = if ends_with_zero { 0 } else { b'\n' };
-    let paths = text.split(|&byte| byte == end).filter(|path| !path.is_empty());
-    Ok(paths.map(|path| PathBuf::from(OsString::from_vec(path.to_vec()))).collect())
 }
 
 impl Args {
@@ -303,19 +286,6 @@ impl Args {
             ));
         }
     }
-}
-
-/// Path in the tree of a name that is missing, or a symbolic link that leads elsewhere.
-fn name_inside(root: &Path, path: &Path) -> Option<Vec<u8>> {
-    let absolute = std::path::absolute(path).ok()?;
-    for above in absolute.ancestors().skip(1) {
-        let Ok(real) = std::fs::canonicalize(above) else { continue };
-        let rest = absolute.strip_prefix(above).ok()?;
-        let is_plain = rest.components().all(|part| matches!(part, Component::Normal(_)));
-        let inside = real.join(rest).strip_prefix(root).ok()?.as_os_str().as_bytes().to_vec();
-        return is_plain.then_some(inside);
-    }
-    None
 }
 
 /// The error that names paths of other vaults, and what to type for them.
