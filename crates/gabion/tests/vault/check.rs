@@ -8,7 +8,7 @@ use gabion_vault::world::Clock;
 use std::fs::File;
 use std::io::Write;
 use std::process::Stdio;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// A job's input that looks unchanged costs a look, not a read; damage that is known, or found with `--read`, is
 /// repaired before the job starts.
@@ -42,7 +42,8 @@ fn what_was_written_is_reported_and_stays() {
     fixture.write("sub/b", &[7; 300_000]);
     fixture.write("new", b"no redundancy yet");
     let touched = File::options().write(true).open(fixture.path("sub/c")).unwrap();
-    touched.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();
+    let modified = touched.metadata().unwrap().modified().unwrap();
+    touched.set_modified(modified - Duration::from_secs(3600)).unwrap();
     let before = fixture.content();
     for repair in [&[][..], &["--repair"]] {
         let report = fixture.json(1, &[&["check", "tree"], repair].concat());
