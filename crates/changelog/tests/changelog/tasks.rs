@@ -2,8 +2,8 @@
 
 use crate::server::TestServer;
 use gabion_changelog::tasks::{Amounts, Held, KnownTask, NewTask, TaskId, TaskKind, Tasks, Wanted};
-use gabion_changelog::{Changelog, Redis, WorkerId};
-use gabion_testkit::until_some;
+use gabion_changelog::{Ask, Changelog, Limits, Redis, WorkerId};
+use gabion_testkit::{until, until_some};
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -224,4 +224,42 @@ fn a_portion_from_before_a_loss_is_refused() {
     assert_eq!((before.task, before.number), (after.task, after.number));
     assert!(!tasks.finish(&before, b"before").unwrap());
     assert!(tasks.finish(&after, b"after").unwrap());
+}
+
+/// Portions count like claims: as many workers of a host as its limits allow hold one or the other.
+#[test]
+fn workers_at_portions_count_for_the_limits_of_their_host() {
+    let server = TestServer::start();
+    let log = Redis::open(&server.server("x")).expect("a changelog");
+    let tasks = log.tasks().expect("tasks");
+    let task = open(tasks, 1, ENCODE, 0, 9);
+    let limits = Limits { rate: Some(100), at_once: Some(1) };
+    log.set_limits("a", Some(limits)).unwrap();
+    let take = |name: &str| tasks.take(&worker(name), ANY, LONG).unwrap();
+    let first = take("a/1").expect("a portion");
+    assert_eq!(take("a/2"), None, "the host is full");
+    assert!(take("a/1").is_some(), "who is at work goes on");
+    assert!(take("ab/2").is_some() && take("ab/3").is_some(), "other hosts are free");
+    let rates = ["a/1", "a/2", "ab/4"].map(|name| log.allowance(&worker(name)).unwrap());
+    assert_eq!(rates.map(|it| (it.others, it.rate())), [(0, Some(100)), (1, Some(50)), (2, None)]);
+    let name = worker("a/2");
+    let ask = |heeds_drain| Ask {
+        worker: &name,
+        limit: 1,
+        threads: 1,
+        lease: LONG,
+        attends: false,
+        insists: false,
+        heeds_drain,
+    };
+    assert!(log.claim_share(&ask(true), 0).unwrap().is_limited);
+    assert!(!log.claim_share(&ask(false), 0).unwrap().is_limited);
+    // The owner of a task does its own portions.
+    assert!(tasks.take(&name, Wanted::Of(task), NOW).unwrap().is_some());
+    until("its lease has ended", || log.allowance(&worker("a/1")).unwrap().others == 0);
+    assert!(tasks.finish(&first, b"").unwrap());
+    tasks.close_task(task).unwrap();
+    assert_eq!(log.allowance(&name).unwrap().others, 0);
+    open(tasks, 2, ENCODE, 0, 1);
+    assert!(take("a/2").is_some());
 }

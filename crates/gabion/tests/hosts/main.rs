@@ -6,6 +6,7 @@ mod clocks;
 mod consistency;
 mod cuts;
 mod follow;
+mod limits;
 mod mounts;
 mod moves;
 mod network;
