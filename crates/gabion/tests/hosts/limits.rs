@@ -105,7 +105,7 @@ fn no_more_workers_of_a_host_work_at_once_than_may() {
     pending(0);
     until("the other one has left its place", || workers[0].encoded() == 21);
     workers[0].stop();
-    network.assert_whole();
+    network.assert_clean();
 }
 
 #[test]
