@@ -248,8 +248,11 @@ impl Link {
                 // The same library under the same name, if others loaded it meanwhile.
                 let load =
                     redis::cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(LIBRARY).exec(&mut connection);
-                // A server without memory loads nothing, and still answers if it has the library.
-                load.or_else(|error| if error.code() == Some("OOM") { Ok(()) } else { Err(error) })?;
+                // A server without memory, or without the replicas that it wants, loads nothing, and still answers if
+                // it has the library.
+                let writes_nothing =
+                    |error: &RedisError| ["OOM", "NOREPLICAS"].iter().any(|it| error.code() == Some(it));
+                load.or_else(|error| if writes_nothing(&error) { Ok(()) } else { Err(error) })?;
                 let promise = self.promise(&mut connection)?;
                 let clocks = Compared::ask(&mut connection)?;
                 Connected { connection, promise, clocks }
