@@ -5,9 +5,11 @@ use crate::Changelog;
 use crate::change::Change;
 use crate::entry::{Claim, Completion, Durability, Entry, Sequence, Summary, WorkerId};
 use crate::error::{Error, Result};
+use crate::limits::{Allowance, Limits};
 use crate::queue::Ticket;
 use crate::share::KnownWorker;
 use gabion_platform::world::Nanos;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Stands for an engine that failed when it was opened.
@@ -60,6 +62,18 @@ impl Changelog for Absent {
     }
 
     fn draining_hosts(&self) -> Result<Vec<String>> {
+        self.refuse()
+    }
+
+    fn set_limits(&self, _host: &str, _limits: Option<Limits>) -> Result<()> {
+        self.refuse()
+    }
+
+    fn limits(&self) -> Result<BTreeMap<String, Limits>> {
+        self.refuse()
+    }
+
+    fn allowance(&self, _worker: &WorkerId) -> Result<Allowance> {
         self.refuse()
     }
 

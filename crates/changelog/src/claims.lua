@@ -1,5 +1,5 @@
 
--- The second part of the library: claims, and what there is. What it uses of the first part, functions.lua, is described there.
+-- The third part of the library: claims, and what there is. What it uses of the first part, functions.lua, is described there.
 
 -- One call grants a known worker at most its equal share of what is due, divided by this.
 local PARTS = 4
@@ -308,10 +308,6 @@ end
 
 local W_SINCE, W_SEEN, W_GRANTED = 1, 2, 3
 
-local function host_of(worker)
-  return string.match(worker, '^[^/]*')
-end
-
 local function put_worker(keys, name, presence)
   redis.call('HSET', keys[11], name, cmsgpack.pack(presence))
 end
@@ -368,8 +364,8 @@ end
 
 -- worker, limit, now, now and what clocks may differ by, end of the lease, how many may be passed over, threads, and as
 -- 0 or 1 whether it attends, insists, and heeds drains; the last signs of life that are over, stale, and may be true; how
--- many are counted. The answer: number of due entries, as 0 or 1 whether they are reserved, whether the host drains and
--- whether others hold claims, and the claims.
+-- many are counted. The answer: number of due entries, as 0 or 1 whether they are reserved, whether the host drains,
+-- whether others hold claims and whether as many workers of the host are at work as may be, and the claims.
 local function claim_share(keys, args)
   local worker, limit, now, threads = args[1], tonumber(args[2]), args[3], tonumber(args[7])
   local attends, insists, heeds = args[8] == '1', args[9] == '1', args[10] == '1'
@@ -381,7 +377,8 @@ local function claim_share(keys, args)
   local mine = attends and known[worker]
   known[worker], holders[worker] = nil, nil
   local has_others = next(holders) and 1 or 0
-  if heeds and drains(keys, worker) then return { 0, 0, 1, has_others, {} } end
+  if heeds and drains(keys, worker) then return { 0, 0, 1, has_others, 0, {} } end
+  if heeds and is_full(keys, worker) then return { 0, 0, 0, has_others, 1, {} } end
   local granted, attendants, strangers = 0, 0, 0
   for name, presence in pairs(known) do
     if not drains(keys, name) then granted, attendants = granted + presence[W_GRANTED], attendants + 1 end
@@ -416,7 +413,7 @@ local function claim_share(keys, args)
     mine[W_GRANTED] = mine[W_GRANTED] + #claims
     put_worker(keys, worker, mine)
   end
-  return { due, reserved and 1 or 0, 0, has_others, claims }
+  return { due, reserved and 1 or 0, 0, has_others, 0, claims }
 end
 
 -- request, then for each claim: path, token, worker
@@ -522,29 +519,29 @@ local function page(keys, args)
   return entries
 end
 
-redis.register_function('gabion_changelog_4_record', record)
-redis.register_function('gabion_changelog_4_claim', claim)
-redis.register_function('gabion_changelog_4_claim_paths', claim_paths)
-redis.register_function('gabion_changelog_4_renew', renew)
-redis.register_function('gabion_changelog_4_renew_all', renew_all)
-redis.register_function('gabion_changelog_4_bury', bury)
-redis.register_function('gabion_changelog_4_complete', complete)
-redis.register_function('gabion_changelog_4_complete_all', complete_all)
+redis.register_function('gabion_changelog_5_record', record)
+redis.register_function('gabion_changelog_5_claim', claim)
+redis.register_function('gabion_changelog_5_claim_paths', claim_paths)
+redis.register_function('gabion_changelog_5_renew', renew)
+redis.register_function('gabion_changelog_5_renew_all', renew_all)
+redis.register_function('gabion_changelog_5_bury', bury)
+redis.register_function('gabion_changelog_5_complete', complete)
+redis.register_function('gabion_changelog_5_complete_all', complete_all)
 redis.register_function{
-  function_name = 'gabion_changelog_4_which_are_mine', callback = which_are_mine, flags = { 'no-writes' } }
-redis.register_function('gabion_changelog_4_release', release)
-redis.register_function('gabion_changelog_4_memory', memory)
-redis.register_function('gabion_changelog_4_claim_share', claim_share)
-redis.register_function('gabion_changelog_4_give_back', give_back_all)
-redis.register_function('gabion_changelog_4_attend', attend)
-redis.register_function('gabion_changelog_4_leave', leave)
-redis.register_function('gabion_changelog_4_set_draining', set_draining)
-redis.register_function{ function_name = 'gabion_changelog_4_is_draining', callback = draining, flags = { 'no-writes' } }
+  function_name = 'gabion_changelog_5_which_are_mine', callback = which_are_mine, flags = { 'no-writes' } }
+redis.register_function('gabion_changelog_5_release', release)
+redis.register_function('gabion_changelog_5_memory', memory)
+redis.register_function('gabion_changelog_5_claim_share', claim_share)
+redis.register_function('gabion_changelog_5_give_back', give_back_all)
+redis.register_function('gabion_changelog_5_attend', attend)
+redis.register_function('gabion_changelog_5_leave', leave)
+redis.register_function('gabion_changelog_5_set_draining', set_draining)
+redis.register_function{ function_name = 'gabion_changelog_5_is_draining', callback = draining, flags = { 'no-writes' } }
 redis.register_function{
-  function_name = 'gabion_changelog_4_draining_hosts', callback = draining_hosts, flags = { 'no-writes' } }
+  function_name = 'gabion_changelog_5_draining_hosts', callback = draining_hosts, flags = { 'no-writes' } }
 redis.register_function{
-  function_name = 'gabion_changelog_4_known_workers', callback = known_workers, flags = { 'no-writes' } }
-redis.register_function{ function_name = 'gabion_changelog_4_workers', callback = workers, flags = { 'no-writes' } }
-redis.register_function{ function_name = 'gabion_changelog_4_mine', callback = mine, flags = { 'no-writes' } }
-redis.register_function{ function_name = 'gabion_changelog_4_sums', callback = sums, flags = { 'no-writes' } }
-redis.register_function{ function_name = 'gabion_changelog_4_page', callback = page, flags = { 'no-writes' } }
+  function_name = 'gabion_changelog_5_known_workers', callback = known_workers, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_5_workers', callback = workers, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_5_mine', callback = mine, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_5_sums', callback = sums, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_5_page', callback = page, flags = { 'no-writes' } }

@@ -6,6 +6,7 @@
 mod claims;
 mod collapse;
 mod crowd;
+mod limits;
 mod random;
 mod times;
 mod workers;
@@ -58,6 +59,7 @@ pub const CASES: &[Case] = &[
     Case { name: "alone", run: workers::a_worker_alone_gets_what_it_asks_for },
     Case { name: "workers", run: workers::workers_are_known_for_a_time },
     Case { name: "drain", run: workers::a_draining_host_gets_nothing },
+    Case { name: "limits", run: limits::a_host_keeps_to_its_limits },
     Case { name: "crowd", run: crowd::nothing_is_lost_and_nothing_claimed_twice },
     Case { name: "tickets", run: crowd::tickets_come_in_order },
 ];

@@ -23,6 +23,7 @@ use crate::change::Change;
 use crate::codec::put_change;
 use crate::entry::{Claim, Completion, Durability, Entry, Sequence, Summary, WorkerId};
 use crate::error::{Error, Result};
+use crate::limits::{Allowance, Limits};
 use crate::queue::{Batch, Queue, Ticket};
 use crate::share::{Ask, KnownWorker, Share};
 use crate::{Changelog, MAX_PAGE};
@@ -32,6 +33,7 @@ use database::Database;
 use gabion_platform::world::{Nanos, Stopwatch, after};
 use log::Log;
 use rusqlite::Connection;
+use std::collections::BTreeMap;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -362,6 +364,18 @@ impl Changelog for Embedded {
     fn draining_hosts(&self) -> Result<Vec<String>> {
         let open = lock(&self.shared.open);
         Ok(workers::draining_hosts(self.shared.store(&open.pending))?.into_iter().collect())
+    }
+
+    fn set_limits(&self, host: &str, limits: Option<Limits>) -> Result<()> {
+        self.shared.with_pending("set limits", |store| workers::set_limits(store, host, limits))
+    }
+
+    fn limits(&self) -> Result<BTreeMap<String, Limits>> {
+        workers::all_limits(self.shared.store(&lock(&self.shared.open).pending))
+    }
+
+    fn allowance(&self, worker: &WorkerId) -> Result<Allowance> {
+        workers::allowance(self.shared.store(&lock(&self.shared.open).pending), worker)
     }
 
     fn renew(&self, claim: &mut Claim, lease: Duration, now: Nanos) -> Result<()> {

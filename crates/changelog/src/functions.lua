@@ -1,8 +1,8 @@
-#!lua name=gabion_changelog_4
+#!lua name=gabion_changelog_5
 
 -- The changelog as functions of the server: each call is atomic. The version in the name above and in the names at
--- the ends of the other parts of this library (claims, journal, tasks, monitors, windows) changes with anything that is stored
--- or that a function takes.
+-- the ends of the other parts of this library (limits, claims, journal, tasks, monitors, windows) changes with anything
+-- that is stored or that a function takes.
 --
 -- Numbers in Lua are doubles, exact only up to 2^53. So times (by the clock of this server, offset by 2^63 to have no
 -- sign), offsets in files and
@@ -24,6 +24,7 @@
 --  13 tasks     hash: see tasks.lua
 --  14 portions  hash: see tasks.lua
 --  15 monitors  hash: see monitors.lua
+--  16 limits    hash: see limits.lua
 -- All sorted sets have score 0 throughout, so that they are in the order of their bytes.
 --
 -- A slot is { state, newer or false, sequence, token or 0, attempts }, a state

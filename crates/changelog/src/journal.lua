@@ -1,5 +1,5 @@
 
--- The third part of the library: the journal. Its records are in a stream, KEYS[10], with their positions as numbers;
+-- The fourth part of the library: the journal. Its records are in a stream, KEYS[10], with their positions as numbers;
 -- counters has the last position (journal), the first one (journal_first) and the bytes of all records (journal_bytes).
 -- A record is its name of 16 bytes and its content.
 
@@ -73,8 +73,8 @@ local function size(keys)
   return redis.call('HGET', keys[1], 'journal_bytes') or '0'
 end
 
-redis.register_function('gabion_changelog_4_append', append)
-redis.register_function('gabion_changelog_4_begin_at', begin_at)
-redis.register_function('gabion_changelog_4_forget_all', forget_all)
-redis.register_function{ function_name = 'gabion_changelog_4_read', callback = read, flags = { 'no-writes' } }
-redis.register_function{ function_name = 'gabion_changelog_4_size', callback = size, flags = { 'no-writes' } }
+redis.register_function('gabion_changelog_5_append', append)
+redis.register_function('gabion_changelog_5_begin_at', begin_at)
+redis.register_function('gabion_changelog_5_forget_all', forget_all)
+redis.register_function{ function_name = 'gabion_changelog_5_read', callback = read, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_5_size', callback = size, flags = { 'no-writes' } }

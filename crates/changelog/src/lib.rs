@@ -66,7 +66,8 @@
 //!
 //! # Workers
 //! A worker that asks by [`claim_share`](Changelog::claim_share) gets its fair share of what is due while other workers
-//! are known, and nothing while its host is [draining](Changelog::set_draining).
+//! are known, and nothing while its host is [draining](Changelog::set_draining) or as many workers of its host are at
+//! work as the [limits](Changelog::set_limits) of the host allow.
 //!
 //! # Tasks
 //! Workers of several hosts share large pieces of work as [`tasks`].
@@ -95,6 +96,7 @@ pub mod embedded;
 mod entry;
 mod error;
 pub mod journal;
+mod limits;
 #[cfg(feature = "testing")]
 pub mod measure;
 #[cfg(feature = "testing")]
@@ -117,6 +119,7 @@ pub use embedded::Embedded;
 pub use entry::{Claim, Completion, Durability, Entry, Kind, Memory, Sequence, Summary, WorkerId};
 pub use error::{Error, PathFault, Refusal, Result, ServerError};
 pub use journal::Journal;
+pub use limits::{ALL_HOSTS, Allowance, Limits};
 pub use monitors::Monitors;
 pub use queue::Ticket;
 pub use ranges::{KEPT_RANGES, MAX_RANGES, Ranges, WHOLE};
@@ -126,6 +129,7 @@ pub use tasks::Tasks;
 pub use windows::Windows;
 
 use gabion_platform::world::{Nanos, SECOND};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Without Redis no password is needed.
@@ -230,6 +234,24 @@ pub trait Changelog: Send + Sync {
     /// # Errors
     /// The engine's.
     fn draining_hosts(&self) -> Result<Vec<String>>;
+
+    /// Sets the limits of a host, or of [`ALL_HOSTS`], or removes them. Durable.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn set_limits(&self, host: &str, limits: Option<Limits>) -> Result<()>;
+
+    /// All limits that were set, by host.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn limits(&self) -> Result<BTreeMap<String, Limits>>;
+
+    /// The limits of a worker's host, and how many of its workers share them now.
+    ///
+    /// # Errors
+    /// The engine's.
+    fn allowance(&self, worker: &WorkerId) -> Result<Allowance>;
 
     /// Lets the lease end `lease` after `now`; even after it ran out, unless another worker claimed since.
     ///

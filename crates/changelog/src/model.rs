@@ -9,6 +9,7 @@ use crate::busy::{Busy, MAX_PASSED_OVER};
 use crate::change::{Change, Span, What, When, is_within};
 use crate::entry::{Claim, Completion, Durability, Entry, Kind, Sequence, Summary, WorkerId};
 use crate::error::{Error, Refusal, Result};
+use crate::limits::{Allowance, Limits};
 use crate::queue::Ticket;
 use crate::ranges::{KEPT_RANGES, MAX_RANGES, Ranges, WHOLE};
 use crate::share::{Ask, KnownWorker, Others, Presence, Share};
@@ -31,6 +32,7 @@ struct Facts {
     claims: BTreeMap<u64, Lease>,
     workers: BTreeMap<String, Presence>,
     draining: BTreeSet<String>,
+    limits: BTreeMap<String, Limits>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -478,6 +480,19 @@ impl Changelog for Model {
 
     fn draining_hosts(&self) -> Result<Vec<String>> {
         Ok(self.facts().draining.iter().cloned().collect())
+    }
+
+    fn set_limits(&self, host: &str, limits: Option<Limits>) -> Result<()> {
+        self.facts().set_limits(host, limits);
+        Ok(())
+    }
+
+    fn limits(&self) -> Result<BTreeMap<String, Limits>> {
+        Ok(self.facts().limits.clone())
+    }
+
+    fn allowance(&self, worker: &WorkerId) -> Result<Allowance> {
+        Ok(self.facts().allowance(worker))
     }
 
     fn renew(&self, claim: &mut Claim, lease: Duration, now: Nanos) -> Result<()> {

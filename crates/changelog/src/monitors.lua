@@ -1,5 +1,5 @@
 
--- The fifth part of the library: marks of monitors. The hash KEYS[15] has 'm' name -> packed { kind, since, expires, covered }
+-- The sixth part of the library: marks of monitors. The hash KEYS[15] has 'm' name -> packed { kind, since, expires, covered }
 -- for each mark, and 'l' name -> packed { kind, since, first } for each that was given up, until the gap is worked off:
 -- as long as there is a gap for the whole tree that is not younger than `first`. `covered` is the tick up to which it has
 -- recorded everything (windows.lua).
@@ -132,9 +132,9 @@ local function known_monitors(keys)
   return found
 end
 
-redis.register_function('gabion_changelog_4_begin_monitor', begin_monitor)
-redis.register_function('gabion_changelog_4_renew_monitor', renew_monitor)
-redis.register_function('gabion_changelog_4_end_monitor', end_monitor)
-redis.register_function('gabion_changelog_4_give_up_monitors', give_up_monitors)
+redis.register_function('gabion_changelog_5_begin_monitor', begin_monitor)
+redis.register_function('gabion_changelog_5_renew_monitor', renew_monitor)
+redis.register_function('gabion_changelog_5_end_monitor', end_monitor)
+redis.register_function('gabion_changelog_5_give_up_monitors', give_up_monitors)
 redis.register_function{
-  function_name = 'gabion_changelog_4_known_monitors', callback = known_monitors, flags = { 'no-writes' } }
+  function_name = 'gabion_changelog_5_known_monitors', callback = known_monitors, flags = { 'no-writes' } }

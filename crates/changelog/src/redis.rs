@@ -1,8 +1,8 @@
 //! The engine for more than one host: a Redis server, 7.0 or later, that keeps an append-only file.
 //!
-//! Every operation is one function of the library in `functions.lua`, `claims.lua`, `journal.lua`, `tasks.lua`,
-//! `monitors.lua` and `windows.lua`, so it happens as a whole or not at all. The library is loaded when the changelog
-//! is opened and again whenever the server has lost it. Changes are merged as they arrive.
+//! Every operation is one function of the library in `functions.lua`, `limits.lua`, `claims.lua`, `journal.lua`,
+//! `tasks.lua`, `monitors.lua` and `windows.lua`, so it happens as a whole or not at all. The library is loaded when the
+//! changelog is opened and again whenever the server has lost it. Changes are merged as they arrive.
 //!
 //! A call that gets no answer is repeated a bounded number of times with the same request number, and the server
 //! answers a repeated request as before, so that a rename counts once. If the server stays away, the call fails; the
@@ -23,6 +23,7 @@ use crate::codec::{Reader, put_change};
 use crate::entry::{Claim, Completion, Durability, Entry, Memory, Sequence, Summary, WorkerId};
 use crate::error::{Error, Refusal, Result};
 use crate::journal::Journal;
+use crate::limits::{Allowance, Limits};
 use crate::monitors::Monitors;
 use crate::queue::{Batch, Queue, Ticket};
 use crate::server::Server;
@@ -34,6 +35,7 @@ use answer::Answer;
 use clock::Shift;
 use gabion_platform::world::{Nanos, after, unique_id};
 use link::{Link, hex, time};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -224,7 +226,7 @@ impl Changelog for Redis {
         };
         let answer = self.link().call_at("claim_share", arguments)?;
         let fields = answer.list()?;
-        let [due, is_reserved, is_draining, has_others, claims] = fields.as_slice() else {
+        let [due, is_reserved, is_draining, has_others, is_limited, claims] = fields.as_slice() else {
             return Err(answer.nonsense());
         };
         let claims = claims_of(claims.entries()?, ask.worker, expires);
@@ -234,6 +236,7 @@ impl Changelog for Redis {
             is_reserved: is_reserved.flag()?,
             is_draining: is_draining.flag()?,
             has_others: has_others.flag()?,
+            is_limited: is_limited.flag()?,
         })
     }
 
@@ -273,6 +276,22 @@ impl Changelog for Redis {
         let mut hosts = hosts.iter().map(Answer::text).collect::<Result<Vec<_>>>()?;
         hosts.sort();
         Ok(hosts)
+    }
+
+    fn set_limits(&self, host: &str, limits: Option<Limits>) -> Result<()> {
+        let limits = limits.map(Limits::to_text).unwrap_or_default();
+        self.link().call("set_limits", &[host.into(), limits.into()]).map(drop)
+    }
+
+    fn limits(&self) -> Result<BTreeMap<String, Limits>> {
+        let pairs = self.link().call("limits", &[])?.list()?;
+        pairs.chunks_exact(2).map(|pair| Ok((pair[0].text()?, pair[1].limits()?))).collect()
+    }
+
+    fn allowance(&self, worker: &WorkerId) -> Result<Allowance> {
+        let answer = self.link().call("allowance", &[worker.0.clone().into_bytes()])?;
+        let [limits, others] = &answer.list()?[..] else { return Err(answer.nonsense()) };
+        Ok(Allowance { limits: limits.limits()?, others: others.number()? })
     }
 
     fn give_back(&self, claims: &[&Claim], _now: Nanos) -> Result<()> {

@@ -41,7 +41,7 @@ pub struct Ask<'a> {
     pub attends: bool,
     /// Take more than an equal share: the others did not come for theirs.
     pub insists: bool,
-    /// Get nothing while the worker's host is draining.
+    /// Get nothing while the worker's host is draining, or has as many workers at work as its limits allow.
     pub heeds_drain: bool,
 }
 
@@ -58,6 +58,8 @@ pub struct Share {
     pub is_draining: bool,
     /// Others hold claims.
     pub has_others: bool,
+    /// Nothing was granted, because as many workers of the host are at work as its limits allow.
+    pub is_limited: bool,
 }
 
 /// A worker that is known or holds claims.

@@ -1,5 +1,5 @@
 
--- The fourth part of the library: tasks. The hash KEYS[13] has id -> packed
+-- The fifth part of the library: tasks. The hash KEYS[13] has id -> packed
 -- { kind, priority, order, owner, expires, added, next, back, taken, finished, overtaken, opened, amounts }; `back` are
 -- numbers of portions that were begun and given up, `taken` maps a number to { token, worker, expires }, `amounts` are
 -- four decimal numbers. The hash KEYS[14] has
@@ -11,11 +11,6 @@ local T_KIND, T_PRIORITY, T_ORDER, T_OWNER, T_EXPIRES, T_ADDED = 1, 2, 3, 4, 5, 
 local T_NEXT, T_BACK, T_TAKEN, T_FINISHED, T_OVERTAKEN = 7, 8, 9, 10, 11
 local T_OPENED, T_AMOUNTS = 12, 13
 local RESULT_BYTES = 1048576
-
-local function server_time()
-  local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-end
 
 local function task_of(keys, id)
   local packed = redis.call('HGET', keys[13], id)
@@ -76,7 +71,8 @@ local function add_portions(keys, args)
   return 'done'
 end
 
--- worker, lease, longest lease, id or '', kinds that the worker knows, least priority, then ids that it does not want
+-- worker, lease, longest lease, id or '', kinds that the worker knows, least priority, then ids that it does not want.
+-- Nothing of others' tasks if as many workers of the host are at work as may be.
 local function take(keys, args)
   local worker, now, longest = args[1], server_time(), tonumber(args[3])
   local unwanted, best, best_id = {}, nil, nil
@@ -99,7 +95,7 @@ local function take(keys, args)
       end
     end
   end
-  if not best then return {} end
+  if not best or args[4] == '' and is_full(keys, worker) then return {} end
   local number = table.remove(best[T_BACK])
   if not number then
     number = best[T_NEXT]
@@ -218,14 +214,14 @@ local function known_tasks(keys)
   return found
 end
 
-redis.register_function('gabion_changelog_4_open_task', open_task)
-redis.register_function('gabion_changelog_4_add_portions', add_portions)
-redis.register_function('gabion_changelog_4_take', take)
-redis.register_function('gabion_changelog_4_keep', keep)
-redis.register_function('gabion_changelog_4_finish', finish)
-redis.register_function('gabion_changelog_4_put_back', put_back)
-redis.register_function('gabion_changelog_4_forget_results', forget_results)
-redis.register_function('gabion_changelog_4_close_task', close_task)
-redis.register_function{ function_name = 'gabion_changelog_4_collect', callback = collect, flags = { 'no-writes' } }
+redis.register_function('gabion_changelog_5_open_task', open_task)
+redis.register_function('gabion_changelog_5_add_portions', add_portions)
+redis.register_function('gabion_changelog_5_take', take)
+redis.register_function('gabion_changelog_5_keep', keep)
+redis.register_function('gabion_changelog_5_finish', finish)
+redis.register_function('gabion_changelog_5_put_back', put_back)
+redis.register_function('gabion_changelog_5_forget_results', forget_results)
+redis.register_function('gabion_changelog_5_close_task', close_task)
+redis.register_function{ function_name = 'gabion_changelog_5_collect', callback = collect, flags = { 'no-writes' } }
 redis.register_function{
-  function_name = 'gabion_changelog_4_known_tasks', callback = known_tasks, flags = { 'no-writes' } }
+  function_name = 'gabion_changelog_5_known_tasks', callback = known_tasks, flags = { 'no-writes' } }

@@ -1,5 +1,5 @@
 
--- The sixth part of the library: whether all ranges of a file are known; windows.rs has the rules. The hash KEYS[15] has
+-- The seventh part of the library: whether all ranges of a file are known; windows.rs has the rules. The hash KEYS[15] has
 -- 'x' name for each mount that may have changed files without recording it.
 
 -- name, the tick up to which it has recorded everything, or ''; the present tick
@@ -43,9 +43,9 @@ local function written(keys, args)
   return { state[RANGES], counts and state[WINDOWS] or '' }
 end
 
-redis.register_function('gabion_changelog_4_cover', cover)
-redis.register_function('gabion_changelog_4_distrust', distrust)
-redis.register_function('gabion_changelog_4_fence', fence)
+redis.register_function('gabion_changelog_5_cover', cover)
+redis.register_function('gabion_changelog_5_distrust', distrust)
+redis.register_function('gabion_changelog_5_fence', fence)
 redis.register_function{
-  function_name = 'gabion_changelog_4_is_covered', callback = is_covered, flags = { 'no-writes' } }
-redis.register_function{ function_name = 'gabion_changelog_4_written', callback = written, flags = { 'no-writes' } }
+  function_name = 'gabion_changelog_5_is_covered', callback = is_covered, flags = { 'no-writes' } }
+redis.register_function{ function_name = 'gabion_changelog_5_written', callback = written, flags = { 'no-writes' } }

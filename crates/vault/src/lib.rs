@@ -18,6 +18,7 @@ pub mod examine;
 pub mod format;
 pub mod geometry;
 pub mod guard;
+mod host_limits;
 #[cfg(feature = "testing")]
 pub mod hostile;
 mod identity;
@@ -45,7 +46,7 @@ pub mod scrub;
 pub mod status;
 pub mod storage;
 pub mod team;
-pub mod throttle;
+mod throttle;
 mod timer;
 pub mod vault;
 pub mod version;

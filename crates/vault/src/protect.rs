@@ -10,6 +10,7 @@ use crate::displaced::{self, Awaited};
 use crate::examine::{self, ExamineError, ProtectedFile};
 use crate::format::header::Version;
 use crate::guard::{self, GuardError, Held, Judgement};
+use crate::host_limits::throttled;
 use crate::missing;
 use crate::portions::OfVault;
 use crate::redundancy::REDUNDANCY;
@@ -174,7 +175,10 @@ pub fn user_policy_warnings(vault: &Vault) -> Result<Option<usize>, CatalogueErr
 /// old mtimes after encrypting a tree. Files that differ are classified as changed and count for the guard.
 fn compare_restored(vault: &Vault, context: RunContext<'_>) -> Result<(), ScanError> {
     (context.progress)(Progress::Step("comparing", None));
-    let throttle = Throttle::new(context.rate.or(vault.policy.rate));
+    throttled(vault, context, None, |throttle| compare_at_rate(vault, context, throttle))
+}
+
+fn compare_at_rate(vault: &Vault, context: RunContext<'_>, throttle: &Throttle<'_>) -> Result<(), ScanError> {
     let RunContext { threads, stopped, .. } = context;
     let progress = |bytes: u64| throttle.take(bytes);
     let examine_options =
@@ -424,19 +428,20 @@ fn with_named_worker<T, E: From<WorkError>>(
     name: WorkerId,
     work: impl FnOnce(&Worker<'_>) -> Result<T, E>,
 ) -> Result<T, E> {
-    let throttle = Throttle::new(context.rate.or(vault.policy.rate));
-    let progress = |progress: Progress| {
-        if let Progress::Done(_, bytes) = progress {
-            throttle.take(bytes);
-        }
-        (context.progress)(progress);
-    };
     let failed = |source| WorkError::Repository { path: vault.root.clone(), source };
     if let Some(pool) = &vault.pool {
         pool.relocate_all_former_redundancy(&vault.coders).map_err(|error| failed(error.into()))?;
     }
-    let run = RunContext { threads: context.threads.max(1), progress: &progress, ..context };
-    work(&Worker { vault: WorkedVault::of(vault), run, options, name })
+    throttled(vault, context, Some(&name), |throttle| {
+        let progress = |progress: Progress| {
+            if let Progress::Done(_, bytes) = progress {
+                throttle.take(bytes);
+            }
+            (context.progress)(progress);
+        };
+        let run = RunContext { threads: context.threads.max(1), progress: &progress, ..context };
+        work(&Worker { vault: WorkedVault::of(vault), run, options, name: name.clone() })
+    })
 }
 
 /// Number of changes that are recorded before they are processed, so that the changelog stays small for any tree.

@@ -8,8 +8,10 @@ pub use due::{Overdue, overdue};
 pub(crate) use shared::{Files, SCRUB, help, known_files, portion_bytes, portions};
 
 use crate::catalogue::{CatalogueError, Entry, Piece, Problem, State};
+use crate::changelog::WorkerId;
 use crate::damage::{DamageReport, damage_report, remaining_redundancy};
 use crate::examine::{self, ExamineError, Findings, ProtectedFile, examine};
+use crate::host_limits::throttled;
 use crate::retry::Failure;
 use crate::run::{Counted, Progress, RunContext};
 use crate::team::{Team, Terms, share};
@@ -102,6 +104,19 @@ pub fn scrub(
     options: Options,
     context: RunContext<'_>,
 ) -> Result<Report, CatalogueError> {
+    // Without a name this worker is alone.
+    let name = worker::unique_name().ok();
+    let name = name.as_ref();
+    throttled(vault, context, name, |throttle| scrub_at_rate(vault, path, options, context, (name, throttle)))
+}
+
+fn scrub_at_rate(
+    vault: &Vault,
+    path: &[u8],
+    options: Options,
+    context: RunContext<'_>,
+    (name, throttle): (Option<&WorkerId>, &Throttle<'_>),
+) -> Result<Report, CatalogueError> {
     let catalogue = &vault.catalogue;
     let now = vault.clock.now();
     let interrupted = catalogue.note(NOTE)?.and_then(|note| note.parse::<Nanos>().ok());
@@ -124,19 +139,16 @@ pub fn scrub(
     };
     let total = catalogue.matrix(path)?.iter().fold((0, 0), |sum, row| (sum.0 + row.2, sum.1 + row.3));
     (context.progress)(Progress::Step("scrubbing", Some(total)));
-    let (throttle, counted) = (Throttle::new(context.rate.or(vault.policy.rate)), Counted::default());
+    let counted = Counted::default();
     let progress = |step: Progress| {
         counted.add(step);
         (context.progress)(step);
     };
     let (by_policy, from_medium) = (Due::new(&vault.policy, &*vault.storage, now), options.from_medium);
     let shared = RunContext { progress: &progress, ..context };
-    let mut scrub =
-        Scrub { vault, from_medium, throttle: &throttle, context: shared, report: Report::default() };
+    let mut scrub = Scrub { vault, from_medium, throttle, context: shared, report: Report::default() };
     let (mut resumed, size) = (0, portion_bytes(context.threads));
-    // Without a name this worker is alone.
-    let name = worker::unique_name().ok();
-    let team = name.as_ref().and_then(|worker| Some(Team { tasks: vault.changelog.tasks()?, worker }));
+    let team = name.and_then(|worker| Some(Team { tasks: vault.changelog.tasks()?, worker }));
     let terms = Terms {
         kind: SCRUB,
         priority: 0,
@@ -188,7 +200,7 @@ fn examine_page(
     vault: &Vault,
     page: &[(Vec<u8>, Entry)],
     from_medium: bool,
-    throttle: &Throttle,
+    throttle: &Throttle<'_>,
     context: RunContext<'_>,
 ) -> Vec<Option<Examined>> {
     let results: Vec<Mutex<Option<Examined>>> = page.iter().map(|_| Mutex::new(None)).collect();

@@ -265,6 +265,14 @@ impl Worker<'_> {
                 done.draining = true;
                 break;
             }
+            if share.is_limited {
+                // A dead worker of this host leaves its place at once.
+                if changelog.expire_dead_workers(&is_dead)? > 0 {
+                    continue;
+                }
+                done.limited = true;
+                break;
+            }
             let (claims, before) = (share.claims, done.batch());
             let is_admitted = admission.map(|admission| admission.admits(&claims)).transpose()?;
             if is_admitted == Some(false) {

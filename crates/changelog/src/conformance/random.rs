@@ -5,6 +5,7 @@ use crate::Changelog;
 use crate::change::{Change, Span, What, When};
 use crate::entry::Claim;
 use crate::error::Error;
+use crate::limits::{ALL_HOSTS, Limits};
 use crate::model::Model;
 use crate::ranges::WHOLE;
 use crate::share::Ask;
@@ -20,7 +21,7 @@ const WORKERS: [&str; 3] = ["a/1", "a/2", "b/1"];
 
 /// What [`compare_with_model`] does to a changelog, and answers that need a certain state. A test asserts that it has
 /// seen all of them.
-pub const KINDS: [&str; 22] = [
+pub const KINDS: [&str; 24] = [
     "modify",
     "modify the whole",
     "rename",
@@ -30,10 +31,12 @@ pub const KINDS: [&str; 22] = [
     "ask for a share",
     "get a share",
     "nothing for a draining host",
+    "nothing for a host that is full",
     "reserved for others",
     "leave",
     "drain",
     "attend",
+    "limit",
     "give back",
     "claim",
     "release",
@@ -136,6 +139,7 @@ pub fn compare_with_model(site: Site<'_>, name: &str, seed: u64, operations: u32
                 seen.extend((!model.claims.is_empty()).then_some("get a share"));
                 seen.extend(model.is_draining.then_some("nothing for a draining host"));
                 seen.extend(model.is_reserved.then_some("reserved for others"));
+                seen.extend(model.is_limited.then_some("nothing for a host that is full"));
                 claims.extend(model.claims);
             }
             23 if random.below(2) == 0 => {
@@ -146,10 +150,21 @@ pub fn compare_with_model(site: Site<'_>, name: &str, seed: u64, operations: u32
                     1 | 2 => {
                         answer(log.set_draining(worker(name).host(), how == 1 && random.0.is_multiple_of(4)))
                     }
+                    3 | 4 => {
+                        let of_one = worker(name);
+                        let host = if random.0.is_multiple_of(3) { ALL_HOSTS } else { of_one.host() };
+                        let limits = Limits { rate: Some(random.0 % 7), at_once: Some(1) };
+                        answer(log.set_limits(host, (how == 3).then_some(limits)))
+                    }
                     _ => answer(log.attend(&worker(name), now)),
                 });
                 assert_eq!(both[0], both[1], "{}", context(&format!("{how} of {name}")));
-                seen.insert(["leave", "drain", "drain"].get(how as usize).copied().unwrap_or("attend"));
+                seen.insert(
+                    ["leave", "drain", "drain", "limit", "limit"]
+                        .get(how as usize)
+                        .copied()
+                        .unwrap_or("attend"),
+                );
             }
             16 if claims.len() > 2 => {
                 let some: Vec<Claim> = claims.split_off(claims.len() - 2);
@@ -209,6 +224,9 @@ pub fn compare_with_model(site: Site<'_>, name: &str, seed: u64, operations: u32
         assert_eq!(of_model, of_engine, "{}", context("sums"));
         let [of_model, of_engine] = both.map(|log| (answer(log.workers(now)), answer(log.draining_hosts())));
         assert_eq!(of_model, of_engine, "{}", context("workers"));
+        let allowance = |log: &dyn Changelog| WORKERS.map(|name| answer(log.allowance(&worker(name))));
+        let [of_model, of_engine] = both.map(|log| (answer(log.limits()), allowance(log)));
+        assert_eq!(of_model, of_engine, "{}", context("limits"));
     }
     seen
 }

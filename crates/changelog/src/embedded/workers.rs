@@ -1,9 +1,10 @@
-//! Known workers and draining hosts. Everything here happens within one transaction of the caller.
+//! Known workers, draining hosts and limits of hosts. Everything here happens within one transaction of the caller.
 
 use super::claims;
 use crate::embedded::store::Store;
 use crate::entry::WorkerId;
 use crate::error::Result;
+use crate::limits::{self, Allowance, Limits};
 use crate::share::{Ask, KnownWorker, MAX_COUNTED, Others, Presence, Share};
 use gabion_platform::world::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS workers (
         name TEXT PRIMARY KEY, since INTEGER NOT NULL, seen INTEGER NOT NULL, granted INTEGER NOT NULL);
-    CREATE TABLE IF NOT EXISTS draining (host TEXT PRIMARY KEY);";
+    CREATE TABLE IF NOT EXISTS draining (host TEXT PRIMARY KEY);
+    CREATE TABLE IF NOT EXISTS limits (host TEXT PRIMARY KEY, limits TEXT NOT NULL);";
 
 pub(super) fn claim_share(store: Store<'_>, ask: &Ask<'_>, now: Nanos) -> Result<Share> {
     let (mut busy, mut holders) = claims::begin(store, now)?;
@@ -21,12 +23,17 @@ pub(super) fn claim_share(store: Store<'_>, ask: &Ask<'_>, now: Nanos) -> Result
         refresh(store, &mut known, ask.worker, now)?;
     }
     let mine = known.remove(&ask.worker.0).filter(|_| ask.attends);
+    let at_work = limits::at_work(ask.worker, holders.iter().map(String::as_str));
     holders.remove(&ask.worker.0);
     let draining = draining_hosts(store)?;
     let is_draining = |name: &str| draining.contains(WorkerId(name.to_owned()).host());
     let mut share = Share { has_others: !holders.is_empty(), ..Share::default() };
     if ask.heeds_drain && is_draining(&ask.worker.0) {
         share.is_draining = true;
+        return Ok(share);
+    }
+    if ask.heeds_drain && limits::is_full(Limits::of(&all_limits(store)?, ask.worker), at_work) {
+        share.is_limited = true;
         return Ok(share);
     }
     let strangers = holders.iter().filter(|name| !known.contains_key(*name) && !is_draining(name)).count();
@@ -153,4 +160,32 @@ pub(super) fn set_draining(store: Store<'_>, host: &str, is_draining: bool) -> R
         false => "DELETE FROM draining WHERE host = ?1",
     };
     store.0.execute(sql, [host]).map(drop)
+}
+
+pub(super) fn all_limits(store: Store<'_>) -> Result<BTreeMap<String, Limits>> {
+    let mut all = BTreeMap::new();
+    store.0.each("SELECT host, limits FROM limits", [], |row| {
+        let text: String = store.0.column(row, 1)?;
+        let limits = Limits::from_text(&text).ok_or_else(|| store.0.damaged(format!("limits {text:?}")))?;
+        all.insert(store.0.column(row, 0)?, limits);
+        Ok(true)
+    })?;
+    Ok(all)
+}
+
+pub(super) fn set_limits(store: Store<'_>, host: &str, limits: Option<Limits>) -> Result<()> {
+    match limits {
+        Some(limits) => {
+            let sql = "INSERT OR REPLACE INTO limits (host, limits) VALUES (?1, ?2)";
+            store.0.execute(sql, (host, limits.to_text())).map(drop)
+        }
+        None => store.0.execute("DELETE FROM limits WHERE host = ?1", [host]).map(drop),
+    }
+}
+
+pub(super) fn allowance(store: Store<'_>, worker: &WorkerId) -> Result<Allowance> {
+    let limits = Limits::of(&all_limits(store)?, worker);
+    let locks = store.locks()?;
+    let (others, _) = limits::at_work(worker, locks.iter().map(|lock| lock.worker.as_str()));
+    Ok(Allowance { limits, others })
 }

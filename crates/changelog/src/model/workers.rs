@@ -1,6 +1,6 @@
 //! Known workers of the model.
 
-use super::{Ask, Facts, KnownWorker, Lease, Others, Presence, Share};
+use super::{Allowance, Ask, Facts, KnownWorker, Lease, Limits, Others, Presence, Share};
 use crate::entry::WorkerId;
 use gabion_platform::world::Nanos;
 use std::collections::BTreeSet;
@@ -32,6 +32,11 @@ impl Facts {
         if ask.heeds_drain && self.is_draining(name) {
             return Share { is_draining: true, ..share };
         }
+        let Allowance { limits, others } = self.allowance(ask.worker);
+        let is_at_work = self.claims.values().any(|lease| lease.worker == *ask.worker);
+        if ask.heeds_drain && !is_at_work && limits.at_once.is_some_and(|it| others >= u64::from(it)) {
+            return Share { is_limited: true, ..share };
+        }
         let attending = self.workers.iter().filter(|(other, _)| *other != name && !self.is_draining(other));
         let granted: Vec<u64> = attending.map(|(_, presence)| presence.granted).collect();
         let is_stranger =
@@ -55,6 +60,20 @@ impl Facts {
             presence.granted += share.claims.len() as u64;
         }
         share
+    }
+
+    pub(super) fn set_limits(&mut self, host: &str, limits: Option<Limits>) {
+        match limits {
+            Some(limits) => self.limits.insert(host.to_owned(), limits),
+            None => self.limits.remove(host),
+        };
+    }
+
+    pub(super) fn allowance(&self, worker: &WorkerId) -> Allowance {
+        let all = self.claims.values().map(|lease| &lease.worker);
+        let others: BTreeSet<&WorkerId> =
+            all.filter(|it| it.host() == worker.host() && *it != worker).collect();
+        Allowance { limits: Limits::of(&self.limits, worker), others: others.len() as u64 }
     }
 
     pub(super) fn known_workers(&self, now: Nanos) -> Vec<KnownWorker> {

@@ -3,6 +3,7 @@
 use crate::change::Span;
 use crate::entry::{Entry, Kind, Sequence, Summary, WorkerId};
 use crate::error::{Error, Result};
+use crate::limits::Limits;
 use crate::ranges::Ranges;
 use crate::redis::clock::Shift;
 use crate::share::KnownWorker;
@@ -64,6 +65,11 @@ impl Answer {
             attends: attends.flag()?,
             is_draining: is_draining.flag()?,
         })
+    }
+
+    /// Limits of a host.
+    pub(super) fn limits(&self) -> Result<Limits> {
+        Limits::from_text(&self.text()?).ok_or_else(|| self.nonsense())
     }
 
     /// The number of a change.

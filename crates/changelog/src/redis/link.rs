@@ -13,6 +13,7 @@ use std::time::Duration;
 
 const LIBRARY: &str = concat!(
     include_str!("../functions.lua"),
+    include_str!("../limits.lua"),
     include_str!("../claims.lua"),
     include_str!("../journal.lua"),
     include_str!("../tasks.lua"),
@@ -20,10 +21,10 @@ const LIBRARY: &str = concat!(
     include_str!("../windows.lua")
 );
 /// What the names of its functions begin with.
-const PREFIX: &str = "gabion_changelog_4_";
+const PREFIX: &str = "gabion_changelog_5_";
 const KEYS: [&str; 8] = ["counters", "entries", "paths", "waiting", "stamps", "firsts", "sums", "claims"];
 /// After the key of this client, so that they have the numbers that the library knows.
-const LATER_KEYS: [&str; 6] = ["journal", "workers", "draining", "tasks", "portions", "monitors"];
+const LATER_KEYS: [&str; 7] = ["journal", "workers", "draining", "tasks", "portions", "monitors", "limits"];
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// While the server is away: enough for a packet to be lost.
@@ -247,8 +248,11 @@ impl Link {
                 // The same library under the same name, if others loaded it meanwhile.
                 let load =
                     redis::cmd("FUNCTION").arg("LOAD").arg("REPLACE").arg(LIBRARY).exec(&mut connection);
-                // A server without memory loads nothing, and still answers if it has the library.
-                load.or_else(|error| if error.code() == Some("OOM") { Ok(()) } else { Err(error) })?;
+                // A server without memory, or without the replicas that it wants, loads nothing, and still answers if
+                // it has the library.
+                let writes_nothing =
+                    |error: &RedisError| ["OOM", "NOREPLICAS"].iter().any(|it| error.code() == Some(it));
+                load.or_else(|error| if writes_nothing(&error) { Ok(()) } else { Err(error) })?;
                 let promise = self.promise(&mut connection)?;
                 let clocks = Compared::ask(&mut connection)?;
                 Connected { connection, promise, clocks }

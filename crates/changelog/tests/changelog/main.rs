@@ -1,5 +1,6 @@
 //! The changelog engines: one suite for all, the model beside them, and crashes.
 
+mod access;
 mod crash;
 mod embedded;
 mod monitors;

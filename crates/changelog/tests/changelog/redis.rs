@@ -224,7 +224,7 @@ fn a_request_that_is_repeated_counts_once() {
     let time = format!("{:016x}", 1_u64 << 63);
     for _ in 0..2 {
         let last: u64 = redis::cmd("FCALL")
-            .arg("gabion_changelog_4_record")
+            .arg("gabion_changelog_5_record")
             .arg(keys.len())
             .arg(keys.map(|key| format!("gabion:{{x}}:{key}")).as_slice())
             .arg(&[

@@ -2,8 +2,8 @@
 
 use crate::server::TestServer;
 use gabion_changelog::tasks::{Amounts, Held, KnownTask, NewTask, TaskId, TaskKind, Tasks, Wanted};
-use gabion_changelog::{Changelog, Redis, WorkerId};
-use gabion_testkit::until_some;
+use gabion_changelog::{Ask, Changelog, Limits, Redis, WorkerId};
+use gabion_testkit::{until, until_some};
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -50,59 +50,51 @@ fn take_over(tasks: &dyn Tasks, name: &str) -> gabion_changelog::tasks::Portion 
 
 #[test]
 fn each_portion_is_done_once_and_its_result_collected_once() {
-    with_tasks(|tasks| {
-        let task = open(tasks, 1, ENCODE, 0, 0);
-        let contents = [b"first".to_vec(), b"second \0\r\n".to_vec(), Vec::new()];
-        assert!(tasks.add_portions(task, 3, &contents).unwrap());
-        let taken: Vec<_> = ["a", "b", "a"]
-            .iter()
-            .map(|name| tasks.take(&worker(name), ANY, LONG).unwrap().unwrap())
-            .collect();
-        assert_eq!(tasks.take(&worker("c"), ANY, LONG).unwrap(), None);
-        for (number, portion) in taken.iter().enumerate() {
-            assert_eq!((portion.task, portion.kind, portion.number), (task, ENCODE, number as u64));
-            assert_eq!((&portion.about[..], &portion.content), (&[1, 0, 255][..], &contents[number]));
-        }
-        assert!(tasks.finish(&taken[1], b"done \0").unwrap());
-        assert!(!tasks.finish(&taken[1], b"again").unwrap(), "it is finished");
-        let amounts = Amounts { files: 1, bytes: 2, all_files: 3, all_bytes: u64::MAX };
-        assert_eq!(tasks.keep(&[Held::Task(task, amounts)], LONG).unwrap(), [true]);
-        let known = tasks.known_tasks().unwrap();
-        let (workers, age) = (vec![worker("a")], known[0].age);
-        let (owner, portions) = (worker("owner"), 3);
-        assert!(age < LONG);
-        let known_task = KnownTask {
-            id: task,
-            kind: ENCODE,
-            owner,
-            portions,
-            finished: 1,
-            taken: 2,
-            workers,
-            age,
-            amounts,
-        };
-        assert_eq!(known, [known_task]);
-        let collected = tasks.collect(task, &[0, 1, 2]).unwrap().unwrap();
-        assert_eq!((collected.finished, collected.overtaken), (1, 0));
-        assert_eq!(collected.results, [(1, b"done \0".to_vec())]);
-        // An answer that was lost: the results are there until they are forgotten.
-        assert_eq!(tasks.collect(task, &[1]).unwrap().unwrap(), collected);
-        tasks.forget_results(task, &[1]).unwrap();
-        assert_eq!(tasks.collect(task, &[1]).unwrap().unwrap().results, []);
-        // What is given back is taken again, and only its new taker finishes it.
-        tasks.put_back(&taken[0]).unwrap();
-        let again = tasks.take(&worker("c"), ANY, LONG).unwrap().unwrap();
-        assert_eq!((again.number, &again.content), (0, &contents[0]));
-        assert!(!tasks.finish(&taken[0], b"").unwrap());
-        tasks.put_back(&taken[0]).unwrap();
-        assert!(tasks.finish(&again, b"").unwrap());
-        tasks.close_task(task).unwrap();
-        assert!(!tasks.finish(&taken[2], b"").unwrap());
-        assert!(!tasks.add_portions(task, 4, &[]).unwrap());
-        assert_eq!(tasks.collect(task, &[0]).unwrap(), None);
-        assert_eq!(tasks.known_tasks().unwrap(), []);
-    });
+    with_tasks(a_task_from_its_beginning_to_its_end);
+}
+
+/// Every operation on tasks.
+pub(crate) fn a_task_from_its_beginning_to_its_end(tasks: &dyn Tasks) {
+    let task = open(tasks, 1, ENCODE, 0, 0);
+    let contents = [b"first".to_vec(), b"second \0\r\n".to_vec(), Vec::new()];
+    assert!(tasks.add_portions(task, 3, &contents).unwrap());
+    let taken: Vec<_> =
+        ["a", "b", "a"].iter().map(|name| tasks.take(&worker(name), ANY, LONG).unwrap().unwrap()).collect();
+    assert_eq!(tasks.take(&worker("c"), ANY, LONG).unwrap(), None);
+    for (number, portion) in taken.iter().enumerate() {
+        assert_eq!((portion.task, portion.kind, portion.number), (task, ENCODE, number as u64));
+        assert_eq!((&portion.about[..], &portion.content), (&[1, 0, 255][..], &contents[number]));
+    }
+    assert!(tasks.finish(&taken[1], b"done \0").unwrap());
+    assert!(!tasks.finish(&taken[1], b"again").unwrap(), "it is finished");
+    let amounts = Amounts { files: 1, bytes: 2, all_files: 3, all_bytes: u64::MAX };
+    assert_eq!(tasks.keep(&[Held::Task(task, amounts)], LONG).unwrap(), [true]);
+    let known = tasks.known_tasks().unwrap();
+    let (workers, age) = (vec![worker("a")], known[0].age);
+    let (owner, portions) = (worker("owner"), 3);
+    assert!(age < LONG);
+    let known_task =
+        KnownTask { id: task, kind: ENCODE, owner, portions, finished: 1, taken: 2, workers, age, amounts };
+    assert_eq!(known, [known_task]);
+    let collected = tasks.collect(task, &[0, 1, 2]).unwrap().unwrap();
+    assert_eq!((collected.finished, collected.overtaken), (1, 0));
+    assert_eq!(collected.results, [(1, b"done \0".to_vec())]);
+    // An answer that was lost: the results are there until they are forgotten.
+    assert_eq!(tasks.collect(task, &[1]).unwrap().unwrap(), collected);
+    tasks.forget_results(task, &[1]).unwrap();
+    assert_eq!(tasks.collect(task, &[1]).unwrap().unwrap().results, []);
+    // What is given back is taken again, and only its new taker finishes it.
+    tasks.put_back(&taken[0]).unwrap();
+    let again = tasks.take(&worker("c"), ANY, LONG).unwrap().unwrap();
+    assert_eq!((again.number, &again.content), (0, &contents[0]));
+    assert!(!tasks.finish(&taken[0], b"").unwrap());
+    tasks.put_back(&taken[0]).unwrap();
+    assert!(tasks.finish(&again, b"").unwrap());
+    tasks.close_task(task).unwrap();
+    assert!(!tasks.finish(&taken[2], b"").unwrap());
+    assert!(!tasks.add_portions(task, 4, &[]).unwrap());
+    assert_eq!(tasks.collect(task, &[0]).unwrap(), None);
+    assert_eq!(tasks.known_tasks().unwrap(), []);
 }
 
 #[test]
@@ -224,4 +216,42 @@ fn a_portion_from_before_a_loss_is_refused() {
     assert_eq!((before.task, before.number), (after.task, after.number));
     assert!(!tasks.finish(&before, b"before").unwrap());
     assert!(tasks.finish(&after, b"after").unwrap());
+}
+
+/// Portions count like claims: as many workers of a host as its limits allow hold one or the other.
+#[test]
+fn workers_at_portions_count_for_the_limits_of_their_host() {
+    let server = TestServer::start();
+    let log = Redis::open(&server.server("x")).expect("a changelog");
+    let tasks = log.tasks().expect("tasks");
+    let task = open(tasks, 1, ENCODE, 0, 9);
+    let limits = Limits { rate: Some(100), at_once: Some(1) };
+    log.set_limits("a", Some(limits)).unwrap();
+    let take = |name: &str| tasks.take(&worker(name), ANY, LONG).unwrap();
+    let first = take("a/1").expect("a portion");
+    assert_eq!(take("a/2"), None, "the host is full");
+    assert!(take("a/1").is_some(), "who is at work goes on");
+    assert!(take("ab/2").is_some() && take("ab/3").is_some(), "other hosts are free");
+    let rates = ["a/1", "a/2", "ab/4"].map(|name| log.allowance(&worker(name)).unwrap());
+    assert_eq!(rates.map(|it| (it.others, it.rate())), [(0, Some(100)), (1, Some(50)), (2, None)]);
+    let name = worker("a/2");
+    let ask = |heeds_drain| Ask {
+        worker: &name,
+        limit: 1,
+        threads: 1,
+        lease: LONG,
+        attends: false,
+        insists: false,
+        heeds_drain,
+    };
+    assert!(log.claim_share(&ask(true), 0).unwrap().is_limited);
+    assert!(!log.claim_share(&ask(false), 0).unwrap().is_limited);
+    // The owner of a task does its own portions.
+    assert!(tasks.take(&name, Wanted::Of(task), NOW).unwrap().is_some());
+    until("its lease has ended", || log.allowance(&worker("a/1")).unwrap().others == 0);
+    assert!(tasks.finish(&first, b"").unwrap());
+    tasks.close_task(task).unwrap();
+    assert_eq!(log.allowance(&name).unwrap().others, 0);
+    open(tasks, 2, ENCODE, 0, 1);
+    assert!(take("a/2").is_some());
 }

@@ -1,13 +1,14 @@
-//! Reports of workers: `gabion work --follow`, `--drain`, `--resume` and `--list`.
+//! Reports of workers: `gabion work --follow`, `--drain`, `--resume`, `--list` and limits of hosts.
 
 use super::{path_text, system_path_text};
-use gabion_vault::changelog::KnownWorker;
 use gabion_vault::changelog::tasks::{Amounts, KnownTask};
+use gabion_vault::changelog::{ALL_HOSTS, KnownWorker, Limits};
 use gabion_vault::portions::work_name;
 use gabion_vault::vault::Vault;
 use gabion_vault::worker::Batch;
 use gabion_vault::world::{Nanos, host, process};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// An event of `gabion work --follow`.
 #[derive(Debug, Clone, Serialize)]
@@ -105,23 +106,48 @@ impl From<Batch> for BatchReport {
     }
 }
 
-/// `gabion work --list`, `--drain` and `--resume`.
+/// `gabion work --list`, `--drain`, `--resume`, `--set-limits` and `--remove-limits`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "command", rename = "work")]
 pub struct WorkersReport {
     draining_hosts: Vec<String>,
+    limits: Vec<HostLimitsReport>,
     tasks: Vec<KnownTaskReport>,
     workers: Vec<KnownWorkerReport>,
 }
 
 impl WorkersReport {
-    /// Of the known workers, the tasks that they share, and the draining hosts.
-    pub fn new(workers: &[KnownWorker], tasks: &[KnownTask], draining_hosts: Vec<String>) -> WorkersReport {
+    /// Of the known workers, the tasks that they share, the draining hosts and the limits of hosts.
+    pub fn new(
+        workers: &[KnownWorker],
+        tasks: &[KnownTask],
+        draining_hosts: Vec<String>,
+        limits: &BTreeMap<String, Limits>,
+    ) -> WorkersReport {
         WorkersReport {
             draining_hosts,
+            limits: limits.iter().map(|(host, limits)| HostLimitsReport::new(host, *limits)).collect(),
             tasks: tasks.iter().map(KnownTaskReport::new).collect(),
             workers: workers.iter().map(KnownWorkerReport::new).collect(),
         }
+    }
+}
+
+/// Limits of a host.
+#[derive(Debug, Clone, Serialize)]
+pub struct HostLimitsReport {
+    /// None for all hosts that have no limits of their own.
+    host: Option<String>,
+    /// Bytes per second.
+    rate: Option<u64>,
+    workers_at_once: Option<u32>,
+}
+
+impl HostLimitsReport {
+    /// Of a host or of [`ALL_HOSTS`].
+    pub fn new(host: &str, Limits { rate, at_once }: Limits) -> HostLimitsReport {
+        let host = (host != ALL_HOSTS).then(|| host.to_owned());
+        HostLimitsReport { host, rate, workers_at_once: at_once }
     }
 }
 

@@ -154,3 +154,29 @@ fn a_drain_waits_for_no_dead_worker() {
     fixture.expect(0, &["work", "tree", "--resume"]);
     assert!(fixture.expect(0, &["work", "tree"]).contains("encoded 3 files"));
 }
+
+/// On one host, too: a running worker obeys a limit, and works on when it is removed. This file would take hours.
+#[test]
+fn limits_hold_for_running_workers() {
+    let fixture = Fixture::new();
+    fixture.expect(0, &["work", "tree", "--set-limits", "--limit", "1KiB/s"]);
+    let args = ["work", "tree", "--follow", "--json", "--threads", "1"];
+    let mut worker = Follower::spawn(fixture.command(&args), fixture.dir.path(), "worker");
+    worker.wait_for("started");
+    std::fs::write(fixture.tree().join("large"), vec![7; 4 << 20]).unwrap();
+    let vault = fixture.vault();
+    vault.changelog.record(&[Change::modify_whole("large", When::now(vault.clock.now(), 0))]).unwrap();
+    until("it holds a claim", || vault.changelog.pending().unwrap().claimed == 1);
+    // The place of a second worker is taken.
+    fixture.expect(0, &["work", "tree", "--set-limits", "--limit", "1KiB/s", "--at-once", "1"]);
+    fixture.write(&["small"]);
+    let text = fixture.expect(0, &["work", "tree"]);
+    assert!(text.contains("as many workers at work as its limits allow"), "{text}");
+    let text = fixture.expect(0, &["work", "tree", "--list"]);
+    assert!(text.ends_with(": 1.00 KiB/s, 1 worker at once\n"), "{text}");
+    let text = fixture.expect(0, &["work", "tree", "--remove-limits"]);
+    assert!(text.ends_with(": none\n"), "{text}");
+    fixture.wait_until_done();
+    worker.stop();
+    fixture.expect(0, &["scrub", "tree"]);
+}

@@ -190,20 +190,31 @@ fn a_server_that_refuses_is_waited_for() {
 /// A server without memory takes no changes, and says so. What it has stays, and can be asked for.
 #[test]
 fn a_server_that_is_full_loses_nothing() {
-    let Some(network) = Network::new("a_server_that_is_full_loses_nothing", 1) else { return };
+    loses_nothing("a_server_that_is_full_loses_nothing", "maxmemory", "OOM");
+}
+
+/// As does one that has lost the replicas that it needs for a write.
+#[test]
+fn a_server_without_its_replicas_loses_nothing() {
+    loses_nothing("a_server_without_its_replicas_loses_nothing", "min-replicas-to-write", "NOREPLICAS");
+}
+
+/// With a setting of 1 the server takes no changes.
+fn loses_nothing(test: &str, setting: &str, said: &str) {
+    let Some(network) = Network::new(test, 1) else { return };
     let mut worker = network.follower(1, SLOW);
     worker.wait_for("started");
     network.write(20, SMALL, 1);
     network.with_vault(|vault| until("it holds claims", || Network::claims(vault, 1) > 0));
-    network.set("maxmemory", "1");
+    network.set(setting, "1");
     worker.wait_for("interrupted");
-    assert!(worker.errors().contains("OOM"), "{}", worker.errors());
+    assert!(worker.errors().contains(said), "{}", worker.errors());
     network.truth();
     network.write_files(25, 4096, 2);
     let refused = network.expect(1, 2, &["protect", "tree"]);
-    assert!(String::from_utf8(refused.stderr).unwrap().contains("OOM"));
+    assert!(String::from_utf8(refused.stderr).unwrap().contains(said));
     network.truth();
-    network.set("maxmemory", "0");
+    network.set(setting, "0");
     worker.wait_for("continued");
     network.wait_until_done();
     network.expect(1, 0, &["protect", "tree"]);

@@ -11,8 +11,10 @@ use super::report::RebuildReport;
 use super::survey::TargetStates;
 use super::{is_busy, rebuild_file, record_result};
 use crate::catalogue::CatalogueError;
+use crate::changelog::WorkerId;
 use crate::changelog::tasks::{Portion, TaskKind};
 use crate::format::FileId;
+use crate::host_limits::throttled;
 use crate::run::{Counted, Progress, RunContext};
 use crate::storage::pool::Pool;
 use crate::team::{Divisible, Help, Team, Terms, put_paths, result_of, share};
@@ -244,10 +246,24 @@ pub(super) fn rebuild_files(
     report: &mut RebuildReport,
     context: RunContext<'_>,
 ) -> Result<(), CatalogueError> {
+    // Without a name this worker is alone.
+    let name = worker::unique_name().ok();
+    let name = name.as_ref();
+    throttled(vault, context, name, |throttle| {
+        rebuild_at_rate((vault, pool), report, context, (name, throttle))
+    })
+}
+
+fn rebuild_at_rate(
+    (vault, pool): (&Vault, &Pool),
+    report: &mut RebuildReport,
+    context: RunContext<'_>,
+    (name, throttle): (Option<&WorkerId>, &Throttle<'_>),
+) -> Result<(), CatalogueError> {
     let files = std::mem::take(&mut report.plan.files);
     let total = (files.len() as u64, files.iter().map(|item| item.bytes).sum());
     (context.progress)(Progress::Step("rebuilding", Some(total)));
-    let (throttle, counted) = (Throttle::new(context.rate.or(vault.policy.rate)), Counted::default());
+    let counted = Counted::default();
     let tell = |step: Progress| {
         counted.add(step);
         (context.progress)(step);
@@ -269,9 +285,7 @@ pub(super) fn rebuild_files(
     };
     let mut rebuilding =
         Rebuilding { vault, rebuilder: &rebuilder, files: &files, context, report, busy: Vec::new() };
-    // Without a name this worker is alone.
-    let name = worker::unique_name().ok();
-    let team = name.as_ref().and_then(|worker| Some(Team { tasks: vault.changelog.tasks()?, worker }));
+    let team = name.and_then(|worker| Some(Team { tasks: vault.changelog.tasks()?, worker }));
     let amounts = || counted.of(total);
     let stopped = context.stopped;
     let terms = Terms { kind: REBUILD, priority: PRIORITY, about, amounts: &amounts, stopped };

@@ -2,9 +2,11 @@
 
 use super::{Options, Plan, note_right};
 use crate::catalogue::{CatalogueError, Entry, State};
+use crate::changelog::WorkerId;
 use crate::changelog::tasks::{Portion, TaskKind};
 use crate::damage::{DamageReport, damage_report, remaining_redundancy, version_of};
 use crate::examine::{ExamineError, ExamineOptions, ProtectedFile, examine};
+use crate::host_limits::throttled;
 use crate::repair_mark::Interrupted;
 use crate::run::{Counted, Progress, RunContext};
 use crate::scrub::record_unprotected;
@@ -27,9 +29,22 @@ pub fn plan(
     options: Options,
     context: RunContext<'_>,
 ) -> Result<Plan, CatalogueError> {
+    // Without a name this worker is alone.
+    let name = worker::unique_name().ok();
+    let name = name.as_ref();
+    throttled(vault, context, name, |throttle| plan_at_rate(vault, path, options, context, (name, throttle)))
+}
+
+fn plan_at_rate(
+    vault: &Vault,
+    path: &[u8],
+    options: Options,
+    context: RunContext<'_>,
+    (name, throttle): (Option<&WorkerId>, &Throttle<'_>),
+) -> Result<Plan, CatalogueError> {
     let total = vault.catalogue.matrix(path)?.iter().fold((0, 0), |sum, row| (sum.0 + row.2, sum.1 + row.3));
     (context.progress)(Progress::Step("examining", Some(total)));
-    let (throttle, counted) = (Throttle::new(context.rate.or(vault.policy.rate)), Counted::default());
+    let counted = Counted::default();
     let progress = |step: Progress| {
         counted.add(step);
         if let Progress::Done(_, bytes) = step {
@@ -38,9 +53,7 @@ pub fn plan(
         (context.progress)(step);
     };
     let mut planning = Planning::new(vault, options, RunContext { progress: &progress, ..context });
-    // Without a name this worker is alone.
-    let name = worker::unique_name().ok();
-    let team = name.as_ref().and_then(|worker| Some(Team { tasks: vault.changelog.tasks()?, worker }));
+    let team = name.and_then(|worker| Some(Team { tasks: vault.changelog.tasks()?, worker }));
     let about = &serde_json::to_vec(&options).unwrap_or_default();
     let amounts = || counted.of(total);
     let terms = Terms { kind: PLAN, priority: 0, about, amounts: &amounts, stopped: context.stopped };

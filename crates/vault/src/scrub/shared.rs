@@ -51,7 +51,7 @@ pub(crate) fn portions(files: Files, portion_bytes: u64) -> Vec<Files> {
 pub(super) struct Scrub<'a> {
     pub(super) vault: &'a Vault,
     pub(super) from_medium: bool,
-    pub(super) throttle: &'a Throttle,
+    pub(super) throttle: &'a Throttle<'a>,
     pub(super) context: RunContext<'a>,
     pub(super) report: Report,
 }
@@ -115,7 +115,7 @@ pub(crate) fn help(vault: &Vault, portion: &Portion, context: RunContext<'_>) ->
         return Help::Failed;
     };
     // The caller limits the rate.
-    let throttle = Throttle::new(None);
+    let throttle = Throttle::unlimited();
     let report = Report { changing, ..Report::default() };
     let mut scrub = Scrub { vault, from_medium: from_medium != 0, throttle: &throttle, context, report };
     let examined = scrub.examine(files);

@@ -69,12 +69,19 @@ impl Vault {
             None => Some(vault.changelog.pending()?.entries()),
             Some(_) => None,
         };
+        // What an administrator has set for hosts. A server that does not answer keeps it.
+        let (draining, limits) = match &away {
+            None => (vault.changelog.draining_hosts()?, vault.changelog.limits()?),
+            Some(_) => Default::default(),
+        };
         // An earlier move may have left something.
         if !settings.is_shared() {
             remove_changelog(&vault.repository)?;
         }
         let changelog = open_changelog(&settings, &path)?;
         changelog.forget_all()?;
+        draining.iter().try_for_each(|host| changelog.set_draining(host, true))?;
+        limits.iter().try_for_each(|(host, limits)| changelog.set_limits(host, Some(*limits)))?;
         changelog.record(&[Change::gap("", When::now(vault.clock.now(), u8::MAX))])?;
         let databases = match settings.is_shared() {
             true => copies::directory(&settings, location)?,

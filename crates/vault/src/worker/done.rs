@@ -105,6 +105,8 @@ pub struct Done {
     pub refused: bool,
     /// The worker's host is draining: it claims nothing.
     pub draining: bool,
+    /// As many workers of the host are at work as its limits allow: this one claims nothing.
+    pub limited: bool,
     /// Write-once files that changed: they keep their redundancy and are recorded as damaged.
     pub write_once: Vec<Vec<u8>>,
     /// Paths to scan: gaps and moved directories, with everything below them.
@@ -151,6 +153,7 @@ impl Done {
         self.held += other.held;
         self.refused |= other.refused;
         self.draining |= other.draining;
+        self.limited |= other.limited;
         self.write_once.extend(other.write_once);
         self.for_scan.extend(other.for_scan);
         self.vanished.extend(other.vanished);

@@ -4,13 +4,14 @@
 use super::fixture::{Fixture, QUIET, TestRng};
 use gabion_vault::catalogue::Catalogue;
 use gabion_vault::changelog::{
-    Change, Changelog, Claim, Completion, Durability, Entry, KnownWorker, Result, Sequence, Summary, Ticket,
-    When, WorkerId,
+    Allowance, Change, Changelog, Claim, Completion, Durability, Entry, KnownWorker, Limits, Result,
+    Sequence, Summary, Ticket, When, WorkerId,
 };
 use gabion_vault::run::{Progress, RunContext};
 use gabion_vault::vault::Vault;
 use gabion_vault::worker::{self, Done, Scanned, WorkedVault, Worker, WorkerOptions};
 use gabion_vault::world::{Clock, Nanos, SECOND};
+use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
@@ -195,6 +196,15 @@ impl Changelog for Stalled<'_> {
     }
     fn draining_hosts(&self) -> Result<Vec<String>> {
         self.inner.draining_hosts()
+    }
+    fn set_limits(&self, host: &str, limits: Option<Limits>) -> Result<()> {
+        self.inner.set_limits(host, limits)
+    }
+    fn limits(&self) -> Result<BTreeMap<String, Limits>> {
+        self.inner.limits()
+    }
+    fn allowance(&self, worker: &WorkerId) -> Result<Allowance> {
+        self.inner.allowance(worker)
     }
     /// A stopped process renews nothing.
     fn renew(&self, _: &mut Claim, _: Duration, _: Nanos) -> Result<()> {

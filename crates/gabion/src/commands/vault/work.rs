@@ -10,6 +10,7 @@ use crate::output::{OutputArgs, bytes, files, print_json};
 use gabion::exit::Outcome;
 use gabion::report::WorkReport;
 use gabion_platform::display_path::DisplayPath;
+use gabion_vault::changelog::Limits;
 use gabion_vault::policy::Duration as Span;
 use gabion_vault::protect::{work, work_attending};
 use gabion_vault::run::{Progress, RunContext};
@@ -26,6 +27,9 @@ Examples:
   gabion work /srv/photos --list
   gabion work /srv/photos --drain
   gabion work /srv/photos --resume
+  gabion work /srv/photos --set-limits node2 --limit 100MiB/s --at-once 2
+  gabion work /srv/photos --set-limits --all-hosts --limit 200MiB/s
+  gabion work /srv/photos --remove-limits node2
 
 Protects the changes that are due, in parallel with other workers: in other processes with the embedded changelog, on other \
 hosts with a Redis server. Each file is claimed by one worker at a time; files of a dead worker go to another. Equal workers get equal shares of a backlog. \
@@ -55,7 +59,23 @@ pub(crate) struct Args {
     #[arg(long, value_name = "HOST", num_args = 0..=1, default_missing_value = "",
           conflicts_with_all = ["follow", "list"])]
     resume: Option<String>,
-    /// List the workers of all hosts with their claims
+    /// Set limits for all workers of this host, or of HOST, together: a rate by --limit, a number of workers at once by
+    /// --at-once. They replace earlier ones, hold at once, and outlive workers and server
+    #[arg(long, value_name = "HOST", num_args = 0..=1, default_missing_value = "", group = "limited",
+          conflicts_with_all = ["follow", "drain", "resume", "list", "threads"])]
+    set_limits: Option<String>,
+    /// Remove the limits of this host, or of HOST
+    #[arg(long, value_name = "HOST", num_args = 0..=1, default_missing_value = "", group = "limited",
+          conflicts_with_all = ["follow", "drain", "resume", "list", "threads", "limit", "at_once"])]
+    remove_limits: Option<String>,
+    /// With --set-limits: most workers of the host that work at the same time
+    #[arg(long, value_name = "N", requires = "set_limits",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    at_once: Option<u32>,
+    /// With --set-limits or --remove-limits: the limits of all hosts that have none of their own
+    #[arg(long, requires = "limited")]
+    all_hosts: bool,
+    /// List the workers of all hosts with their claims, and the limits of hosts
     #[arg(long, conflicts_with = "follow")]
     list: bool,
     #[command(flatten)]
@@ -85,6 +105,13 @@ impl Args {
         if let Some(host) = &self.resume {
             return hosts::resume(&vault, host, &self.output);
         }
+        if let Some(host) = &self.set_limits {
+            let limits = Limits { rate: self.effort.limit.map(|rate| rate.0), at_once: self.at_once };
+            return hosts::set_limits(&vault, (host, self.all_hosts), Some(limits), &self.output);
+        }
+        if let Some(host) = &self.remove_limits {
+            return hosts::set_limits(&vault, (host, self.all_hosts), None, &self.output);
+        }
         if self.list {
             return hosts::list(&vault, &self.output);
         }
@@ -106,6 +133,11 @@ impl Args {
             device::print(&compute, |line| self.output.print_line(line));
             if done.draining {
                 self.output.print_line("this host is draining: its workers claim nothing until --resume");
+            }
+            if done.limited {
+                self.output.print_line(
+                    "this host has as many workers at work as its limits allow: `gabion work DIR --list`",
+                );
             }
             if left.claimed > 0 {
                 let claimed = files(left.claimed);

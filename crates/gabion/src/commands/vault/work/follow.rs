@@ -266,7 +266,8 @@ impl Follower<'_> {
             self.event(&event, || Some(text.to_owned()));
         }
         let expired = if share.has_others { worker::expire_dead(&*vault.changelog)? } else { 0 };
-        if share.is_draining || (share.due + expired == 0 && !has_portions(vault)?) {
+        let is_idle = share.due + expired == 0 && !has_portions(vault)?;
+        if share.is_draining || share.is_limited || is_idle {
             return Ok(POLL);
         }
         let done = work_attending(vault, self.context, &self.name, &|batch| self.worked(batch))?;

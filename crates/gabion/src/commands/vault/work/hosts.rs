@@ -1,10 +1,11 @@
-//! `gabion work --drain`, `--resume` and `--list`.
+//! `gabion work --drain`, `--resume`, `--list` and limits of hosts.
 
 use crate::output::{OutputArgs, ago, bytes, files, print_json, span, stopped_by_signal, table};
+use anyhow::bail;
 use gabion::exit::Outcome;
 use gabion::report::work::{WorkersReport, seconds_left};
 use gabion_vault::changelog::tasks::{Amounts, KnownTask};
-use gabion_vault::changelog::{KnownWorker, WorkerId};
+use gabion_vault::changelog::{ALL_HOSTS, KnownWorker, Limits, WorkerId};
 use gabion_vault::portions::work_name;
 use gabion_vault::vault::Vault;
 use gabion_vault::worker::expire_dead;
@@ -76,6 +77,56 @@ pub(super) fn resume(vault: &Vault, host: &str, output: &OutputArgs) -> anyhow::
     Ok(Outcome::Fine)
 }
 
+/// Sets or removes limits of a host or of all hosts.
+pub(super) fn set_limits(
+    vault: &Vault,
+    (host, all_hosts): (&str, bool),
+    limits: Option<Limits>,
+    output: &OutputArgs,
+) -> anyhow::Result<Outcome> {
+    if all_hosts && !host.is_empty() {
+        bail!("--all-hosts and the host {host} exclude each other");
+    }
+    if limits == Some(Limits::default()) {
+        bail!("--set-limits needs --limit RATE, --at-once N or both; --remove-limits removes limits");
+    }
+    if limits.is_some_and(|limits| limits.rate == Some(0)) {
+        bail!("a rate of 0 would stop the workers in the middle of their files: use --drain");
+    }
+    let host = if all_hosts { ALL_HOSTS.to_owned() } else { named(host) };
+    if !all_hosts && (host == ALL_HOSTS || host.contains(|it: char| it == '/' || it.is_control())) {
+        bail!("{host:?} is not the name of a host; --all-hosts means all of them");
+    }
+    let were = vault.changelog.limits()?.remove(&host);
+    vault.changelog.set_limits(&host, limits)?;
+    if output.json {
+        print_report(vault)?;
+    } else if limits.or(were).is_none() {
+        output.print_line(format!("{} had no limits", shown(&host)));
+    } else {
+        output.print_line(limits_line(&host, limits));
+    }
+    Ok(Outcome::Fine)
+}
+
+/// A host, or all of them, in words.
+fn shown(host: &str) -> &str {
+    if host == ALL_HOSTS { "all hosts" } else { host }
+}
+
+/// A line like `limits of node2: 100 MiB/s, 2 workers at once`.
+fn limits_line(host: &str, limits: Option<Limits>) -> String {
+    let Limits { rate, at_once } = limits.unwrap_or_default();
+    let rate = rate.map(|rate| format!("{}/s", bytes(rate)));
+    let at_once = at_once.map(|at_once| match at_once {
+        1 => "1 worker at once".to_owned(),
+        _ => format!("{at_once} workers at once"),
+    });
+    let words: Vec<String> = rate.into_iter().chain(at_once).collect();
+    let words = if words.is_empty() { "none".to_owned() } else { words.join(", ") };
+    format!("limits of {}: {words}", shown(host))
+}
+
 /// Prints the known workers.
 pub(super) fn list(vault: &Vault, output: &OutputArgs) -> anyhow::Result<Outcome> {
     if output.json {
@@ -91,13 +142,17 @@ pub(super) fn list(vault: &Vault, output: &OutputArgs) -> anyhow::Result<Outcome
     for host in vault.changelog.draining_hosts()? {
         output.print_line(format!("{host} is draining"));
     }
+    for (host, limits) in vault.changelog.limits()? {
+        output.print_line(limits_line(&host, Some(limits)));
+    }
     Ok(Outcome::Fine)
 }
 
 fn print_report(vault: &Vault) -> anyhow::Result<()> {
     let workers = vault.changelog.workers(vault.clock.now())?;
     let tasks = known_tasks(vault)?;
-    print_json(&WorkersReport::new(&workers, &tasks, vault.changelog.draining_hosts()?));
+    let (draining, limits) = (vault.changelog.draining_hosts()?, vault.changelog.limits()?);
+    print_json(&WorkersReport::new(&workers, &tasks, draining, &limits));
     Ok(())
 }
 
