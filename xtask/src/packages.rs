@@ -7,7 +7,7 @@ use crate::shell::Cmd;
 /// For the workspace: the libraries it is compared with, what builds and checks them, the font of
 /// the charts, the server of the other changelog, a second file system to watch, mounts of users who
 /// are not root, the tracer that kills processes at counted system calls, networks of several hosts,
-/// OpenCL on the CPU.
+/// OpenCL on the CPU, a scheduler of jobs.
 const WORKSPACE: &[&str] = &[
     "gcc",
     "make",
@@ -31,6 +31,10 @@ const WORKSPACE: &[&str] = &[
     "nftables",
     "pocl-opencl-icd",
     "ocl-icd-opencl-dev",
+    "slurmctld",
+    "slurmd",
+    "slurm-client",
+    "munge",
 ];
 
 /// For aarch64: the linker, the C library it links, the processor. Debian's cross compiler only

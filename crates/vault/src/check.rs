@@ -9,6 +9,7 @@
 use crate::catalogue::{CatalogueError, Entry, State};
 use crate::damage::damage_report;
 use crate::examine::{ExamineError, ExamineOptions, ProtectedFile, examine};
+use crate::host_limits::throttled;
 use crate::missing::{UnavailableTargets, apply_losses};
 use crate::repair::repair;
 use crate::repair_mark::Interrupted;
@@ -18,6 +19,7 @@ use crate::throttle::Throttle;
 use crate::tree::{Kind, Stat, join};
 use crate::vault::Vault;
 use crate::version;
+use crate::worker;
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -167,11 +169,14 @@ pub fn check(
         }
     }
     let mut broken = Vec::new();
-    examine_all(vault, suspects, &interrupted, context, |checked, is_to_repair| {
-        match options.repair && is_to_repair {
-            true => broken.push(checked),
-            false => report(checked),
-        }
+    let name = worker::unique_name().ok();
+    throttled(vault, context, name.as_ref(), |throttle| {
+        examine_all(vault, suspects, &interrupted, context, throttle, |checked, is_to_repair| {
+            match options.repair && is_to_repair {
+                true => broken.push(checked),
+                false => report(checked),
+            }
+        });
     });
     for checked in broken {
         if (context.stopped)() {
@@ -201,9 +206,9 @@ fn examine_all(
     suspects: Vec<Suspect>,
     interrupted: &Interrupted,
     context: RunContext<'_>,
+    throttle: &Throttle<'_>,
     mut found: impl FnMut(Checked, bool),
 ) {
-    let throttle = Throttle::new(context.rate.or(vault.policy.rate));
     let progress = |bytes: u64| {
         throttle.take(bytes);
         (context.progress)(Progress::Done(0, bytes));

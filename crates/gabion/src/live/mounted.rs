@@ -20,7 +20,7 @@ use gabion_vault::storage::plain::Plain;
 use gabion_vault::storage::pool::Pool;
 use gabion_vault::tree::{Generation, Tree};
 use gabion_vault::vault::{Location, OWN, Vault};
-use gabion_vault::world::Clock;
+use gabion_vault::world::{Clock, Stopwatch};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -272,11 +272,15 @@ impl MountedSource {
         let (theirs, place) = (Arc::clone(&is_detached), self.mountpoint.clone());
         let ending = std::thread::Builder::new().name("ending".to_owned());
         let ending = ending.spawn(move || self.end(patience, &theirs)).map_err(at(&place))?;
+        // From when on programs wait for nothing any more. A server that came back shortly before has this time to answer.
+        let mut over_since = None;
         while !ending.is_finished() {
-            let silent = pulse.silent_for();
-            // Programs wait for nothing any more. If the server comes back, the thread goes on.
-            if silent >= SILENCE && [&over, &is_detached].iter().any(|it| it.load(Ordering::Acquire)) {
-                return Err(LiveError::Unanswered(silent));
+            if [&over, &is_detached].iter().any(|it| it.load(Ordering::Acquire)) {
+                let waited = over_since.get_or_insert_with(Stopwatch::start).elapsed();
+                let silent = pulse.silent_for();
+                if silent.min(waited) >= SILENCE {
+                    return Err(LiveError::Unanswered(silent));
+                }
             }
             std::thread::sleep(LOOK);
         }
