@@ -3,7 +3,8 @@
 //! A repository may lie in a tree that other users can write to, so a link or a pipe may lie under the name of one of
 //! its files.
 
-use crate::tree::{Kind, Tree, absent_is_none};
+use crate::tree::{Kind, Tree, absent_is_none, stat_of};
+use crate::world::{SECOND, unique_id};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -13,6 +14,12 @@ pub const MAX_TEXT: u64 = 1 << 20;
 
 /// Mode of the files of a repository: read and written by their owner only.
 pub const MODE: u32 = 0o600;
+
+/// Between the name of a file and what is its draft's own.
+const DRAFT: &str = ".draft-";
+
+/// Age of a draft that nobody will finish.
+const LEFT_AFTER: i64 = 3600 * SECOND;
 
 /// Reads a text of at most [`MAX_TEXT`] bytes.
 ///
@@ -42,19 +49,41 @@ pub fn read(repository: &Path, name: &str) -> io::Result<Option<String>> {
     absent_is_none(tree.read(name.as_bytes()))?.map(read_text).transpose()
 }
 
-/// Replaces a small file of a repository atomically.
+/// Replaces a small file of a repository atomically, also if others do that at the same time, on other hosts, too: a
+/// reader finds the whole of one of them.
 ///
 /// # Errors
 /// Those of the operating system; [`Untrusted`](crate::tree::Untrusted).
 pub fn replace(repository: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let tree = Tree::open_owned(repository)?;
-    let draft = format!("{name}.draft").into_bytes();
-    tree.remove(&draft)?;
+    let id = u128::from_be_bytes(unique_id()?);
+    let draft = format!("{name}{DRAFT}{id:032x}").into_bytes();
     let mut file = tree.create(&draft, MODE)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    tree.rename(&draft, name.as_bytes())?;
+    let replaced = file
+        .write_all(bytes)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| tree.rename(&draft, name.as_bytes()));
+    if replaced.is_err() {
+        // If that fails, a later call removes it.
+        let _ = tree.remove(&draft);
+    }
+    replaced?;
+    forget_drafts(&tree, name, stat_of(&file)?.mtime)?;
     tree.sync_directory(b"")
+}
+
+/// Removes drafts that processes left which were killed, by the clock of the file system.
+fn forget_drafts(tree: &Tree, name: &str, now: i64) -> io::Result<()> {
+    let start = format!("{name}{DRAFT}").into_bytes();
+    let directory = tree.directory(b"")?;
+    for (found, _) in directory.names()?.iter().filter(|(found, _)| found.starts_with(&start)) {
+        // Whoever made it may have renamed it meanwhile.
+        let Some(stat) = absent_is_none(directory.stat(found))? else { continue };
+        if stat.kind == Kind::File && stat.mtime < now.saturating_sub(LEFT_AFTER) {
+            tree.remove(found)?;
+        }
+    }
+    Ok(())
 }
 
 /// Opens a log of a repository for appending; creates it if it is absent.
@@ -65,4 +94,55 @@ pub fn append(repository: &Path, name: &str) -> io::Result<File> {
     let file = Tree::open_owned(repository)?.write_or_create(name.as_bytes(), MODE)?;
     rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::APPEND)?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DRAFT, read, replace};
+    use std::fs::{File, FileTimes};
+    use std::time::{Duration, SystemTime};
+
+    /// Regression: all had the same draft. One removed that of another, which renamed what was half written, or nothing.
+    #[test]
+    fn replacements_at_once_are_whole() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let text = |number: usize| format!("{number}\n").repeat(20_000);
+        let (writers, rounds) = (4, 30);
+        replace(directory.path(), "policy.toml", text(0).as_bytes()).expect("replaced");
+        std::thread::scope(|scope| {
+            let writing: Vec<_> = (0..writers)
+                .map(|writer| {
+                    let at = directory.path();
+                    scope.spawn(move || {
+                        for _ in 0..rounds {
+                            replace(at, "policy.toml", text(writer).as_bytes()).expect("replaced");
+                        }
+                    })
+                })
+                .collect();
+            while !writing.iter().all(|writer| writer.is_finished()) {
+                let found = read(directory.path(), "policy.toml").expect("read").expect("always there");
+                assert!((0..writers).any(|writer| found == text(writer)), "{} bytes", found.len());
+            }
+        });
+        let names = std::fs::read_dir(directory.path()).expect("names").count();
+        assert_eq!(names, 1, "no draft is left");
+    }
+
+    #[test]
+    fn drafts_of_the_dead_are_removed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let place = |name: &str| directory.path().join(name);
+        for (name, age) in
+            [("a.draft-old", 7200), ("a.draft-new", 60), ("b.draft-old", 7200), ("a.old", 7200)]
+        {
+            let file = File::create(place(name)).expect("created");
+            let time = SystemTime::now() - Duration::from_secs(age);
+            file.set_times(FileTimes::new().set_modified(time)).expect("set");
+        }
+        std::fs::create_dir(place(&format!("a{DRAFT}directory"))).expect("created");
+        replace(directory.path(), "a", b"text").expect("replaced");
+        let left = ["a", "a.draft-old", "a.draft-new", "b.draft-old", "a.old", "a.draft-directory"];
+        assert_eq!(left.map(|name| place(name).exists()), [true, false, true, true, true, true]);
+    }
 }
