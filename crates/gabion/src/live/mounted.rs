@@ -272,7 +272,7 @@ impl MountedSource {
         let (theirs, place) = (Arc::clone(&is_detached), self.mountpoint.clone());
         let ending = std::thread::Builder::new().name("ending".to_owned());
         let ending = ending.spawn(move || self.end(patience, &theirs)).map_err(at(&place))?;
-        // From when on programs wait for nothing any more. A server that came back shortly before has this time to answer.
+        // Since when programs wait for nothing any more. A server that came back just before has time to answer.
         let mut over_since = None;
         while !ending.is_finished() {
             if [&over, &is_detached].iter().any(|it| it.load(Ordering::Acquire)) {
