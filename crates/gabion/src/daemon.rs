@@ -1,7 +1,8 @@
 //! The daemon: one process that keeps many sources protected, runs scrubs and rebuilds when they are due, and accepts
 //! requests on a socket.
 //!
-//! Modules, from the bottom up: [`config`] (the configuration file), [`protocol`] (requests and answers on the socket),
+//! Modules, from the bottom up: [`config`] (the configuration file), [`events`] (what happens, for the log, histories
+//! and subscribers), [`protocol`] (requests and answers on the socket),
 //! [`notify`] (`sd_notify`), [`note`] and [`client`] (how other commands find a daemon and talk to it), `job` (one task
 //! on a source), `targets` (decisions about targets of a pool), `source` (state and queue of a source), `supervisor`
 //! (the thread of a source), `socket` (serves requests). Each source has a thread of its own, so that one that fails or
@@ -9,6 +10,7 @@
 
 pub mod client;
 pub mod config;
+pub mod events;
 mod job;
 pub mod note;
 pub mod notify;
@@ -24,6 +26,7 @@ pub use socket::SocketError;
 use crate::report::daemon::{DaemonAnswer, DaemonStatus};
 use crate::report::system_path_text;
 use config::{Config, ConfigError, SourceConfig};
+use events::{EventData, EventKind, Events};
 use gabion_platform::sync::lock;
 use gabion_vault::monitor::Notice;
 use gabion_vault::storage::pool::Registry;
@@ -48,9 +51,9 @@ const STUCK_AFTER: Duration = Duration::from_secs(60);
 /// Longest wait for the thread of a source that is not running.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// An event for the log.
+/// An entry of the log.
 #[derive(Debug, Clone, Copy)]
-pub enum Event<'a> {
+pub enum LogEntry<'a> {
     /// From the monitor of a source.
     Notice(&'a Notice),
     /// Information.
@@ -59,8 +62,8 @@ pub enum Event<'a> {
     Warning(&'a str),
 }
 
-/// Receives events with the name of their source; the name is empty for events of the daemon itself.
-pub type Tell = Arc<dyn Fn(&str, Event<'_>) + Send + Sync>;
+/// Receives log entries with the name of their source; the name is empty for those of the daemon itself.
+pub type Tell = Arc<dyn Fn(&str, LogEntry<'_>) + Send + Sync>;
 
 /// Error that ends a daemon.
 #[derive(Debug, thiserror::Error)]
@@ -104,7 +107,7 @@ pub struct Environment {
     pub stop: Arc<AtomicBool>,
     /// Set by a signal: reload the configuration.
     pub reload: Arc<AtomicBool>,
-    /// Receives events.
+    /// Receives log entries.
     pub tell: Tell,
     /// Where measured speeds and compiled kernels of devices are kept.
     pub device_cache: Option<PathBuf>,
@@ -134,7 +137,8 @@ pub fn run(config: Config, environment: Environment) -> Result<(), DaemonError> 
     let half = config.stop_within.unsigned_abs() / 2;
     let registry = config.pools.clone().map(Registry::new).or(registry);
     let patience = Duration::from_nanos(half);
-    let context = DaemonContext { registry, socket, tell, patience, device_cache };
+    let events = Events::new(Arc::clone(&tell));
+    let context = DaemonContext { registry, socket, tell, events, patience, device_cache };
     let daemon = Arc::new(Daemon {
         config: Mutex::new(config.clone()),
         context,
@@ -154,9 +158,10 @@ pub fn run(config: Config, environment: Environment) -> Result<(), DaemonError> 
         .map_err(|source| DaemonError::Io { doing: "starting a thread", source })?;
     daemon.wait(&notifier, &reload);
     notifier.is_stopping();
-    daemon.message("stopping");
+    daemon.publish(EventKind::DaemonStopping, "stopping");
     let ended = daemon.end();
     daemon.over.store(true, Ordering::Relaxed);
+    daemon.context.events.close();
     // The thread polls `over` several times a second, and removes the socket.
     if listener.join().is_err() {
         daemon.message("the thread of the socket ended unexpectedly");
@@ -166,7 +171,11 @@ pub fn run(config: Config, environment: Environment) -> Result<(), DaemonError> 
 
 impl Daemon {
     fn message(&self, text: &str) {
-        (self.context.tell)("", Event::Message(text));
+        (self.context.tell)("", LogEntry::Message(text));
+    }
+
+    fn publish(&self, kind: EventKind, text: &str) {
+        self.context.events.publish(None, kind, text, EventData::default());
     }
 
     fn is_over(&self) -> bool {
@@ -250,7 +259,7 @@ impl Daemon {
                         let names = names.collect::<Vec<String>>().join(", ");
                         let text = format!("stuck: {names}");
                         notifier.status(&text);
-                        (self.context.tell)("", Event::Warning(&text));
+                        (self.context.tell)("", LogEntry::Warning(&text));
                     }
                 }
             }
@@ -258,7 +267,8 @@ impl Daemon {
             if !is_ready && (tried() || started.elapsed() >= START_TIMEOUT) {
                 (is_ready, last_status) = (true, self.words());
                 notifier.is_ready(&last_status);
-                self.message(&format!("ready: {last_status}"));
+                let text = format!("ready: {last_status}");
+                self.publish(EventKind::DaemonStarted, &text);
             }
             if is_ready && self.words() != last_status {
                 last_status = self.words();
@@ -268,8 +278,8 @@ impl Daemon {
                 // In a thread of its own: sources may take long to stop, and the watchdog has to be fed meanwhile.
                 let theirs = Arc::clone(self);
                 std::thread::spawn(move || match theirs.reload() {
-                    Ok(_) => theirs.message("the configuration was read again"),
-                    Err(why) => (theirs.context.tell)("", Event::Warning(&why)),
+                    Ok(_) => {}
+                    Err(why) => (theirs.context.tell)("", LogEntry::Warning(&why)),
                 });
             }
         }
@@ -346,6 +356,7 @@ impl Daemon {
         }
         troubles.extend(late.iter().map(|source| format!("{} did not end in time", source.name())));
         *lock(&self.config) = new;
+        self.publish(EventKind::ConfigurationReloaded, "the configuration was read again");
         Ok(DaemonAnswer::Reloaded { ended: names(&gone), begun, kept: names(&kept), troubles })
     }
 }

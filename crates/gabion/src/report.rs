@@ -10,11 +10,14 @@ pub mod pool;
 mod selected;
 pub mod shard;
 pub mod status;
+mod time;
 mod vault;
 pub mod work;
 
 pub use check::{CheckReport, CheckedFile};
 pub use events::{Event, LiveStatus, SourceEvent, WorkerReport};
+pub use time::{NoTime, PathName, Time};
+
 pub use selected::{ProtectSelectedPlan, ProtectSelectedReport};
 pub use vault::{
     AcceptReport, ApproveReport, CatalogueReport, ChangeReport, ChangelogReport, ClassReport, DiffReport,

@@ -1,9 +1,10 @@
 //! State of a protected source and its queue of jobs. The thread that runs it is in `supervisor`.
 
 use super::config::SourceConfig;
+use super::events::{EventData, EventKind, Events};
 use super::job::{Counted, Job, Work};
 use super::targets::Targets;
-use super::{Event, Tell};
+use super::{LogEntry, Tell};
 use crate::compute::{Compute, DeviceError, Report};
 use crate::report::daemon::{FileCounts, LastJob, LiveSummary, ScrubSchedule, SourceStatus};
 use crate::report::{OverdueReport, system_path_text};
@@ -33,6 +34,7 @@ pub(super) struct DaemonContext {
     pub(super) registry: Option<Registry>,
     pub(super) socket: PathBuf,
     pub(super) tell: Tell,
+    pub(super) events: Arc<Events>,
     pub(super) patience: Duration,
     /// Where measured speeds and compiled kernels of devices are kept.
     pub(super) device_cache: Option<PathBuf>,
@@ -181,11 +183,15 @@ impl Source {
     }
 
     pub(super) fn message(&self, text: &str) {
-        (self.context.tell)(self.name(), Event::Message(text));
+        (self.context.tell)(self.name(), LogEntry::Message(text));
     }
 
     pub(super) fn warning(&self, text: &str) {
-        (self.context.tell)(self.name(), Event::Warning(text));
+        (self.context.tell)(self.name(), LogEntry::Warning(text));
+    }
+
+    pub(super) fn publish(&self, kind: EventKind, text: &str, data: EventData) {
+        self.context.events.publish(Some(self.name()), kind, text, data);
     }
 
     pub(super) fn enter(&self, phase: Phase) {
@@ -240,7 +246,10 @@ impl Source {
         }
         self.wake.notify_all();
         drop(state);
-        self.message(if paused { "paused" } else { "resumed" });
+        match paused {
+            true => self.publish(EventKind::SourcePaused, "paused", EventData::default()),
+            false => self.publish(EventKind::SourceResumed, "resumed", EventData::default()),
+        }
     }
 
     /// Adds a job to the queue.

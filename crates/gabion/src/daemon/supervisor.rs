@@ -1,7 +1,7 @@
 //! The thread of a source: starts the monitor or mount, restarts it after failures, and runs jobs that are due or
 //! requested.
 
-use super::Event;
+use super::LogEntry;
 use super::config::{SourceConfig, What};
 use super::job::{Ended, Job, Limits, Work};
 use super::note;
@@ -183,7 +183,7 @@ impl Supervisor {
         let config = self.config();
         let theirs = Arc::clone(&self.source);
         let notify: Notify =
-            Arc::new(move |notice| (theirs.context.tell)(theirs.name(), Event::Notice(notice)));
+            Arc::new(move |notice| (theirs.context.tell)(theirs.name(), LogEntry::Notice(notice)));
         let mut keeping = monitor::Options {
             command: "daemon run",
             threads: config.workers,

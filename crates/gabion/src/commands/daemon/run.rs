@@ -9,7 +9,7 @@ use crate::output::print_json;
 use anyhow::Context;
 use gabion::daemon::config::Config;
 use gabion::daemon::notify::Supervisor;
-use gabion::daemon::{Environment, Event, Tell, run};
+use gabion::daemon::{Environment, LogEntry, Tell, run};
 use gabion::exit::Outcome;
 use gabion::privileges;
 use gabion_platform::display_path::DisplayPath;
@@ -135,9 +135,9 @@ fn printers(json: bool, quiet: bool) -> Tell {
             Arc::clone(printers.entry(name.to_owned()).or_insert_with(new))
         };
         match event {
-            Event::Notice(notice) => printer.notice(notice),
-            Event::Message(text) => printer.message(text),
-            Event::Warning(text) => printer.warning(text),
+            LogEntry::Notice(notice) => printer.notice(notice),
+            LogEntry::Message(text) => printer.message(text),
+            LogEntry::Warning(text) => printer.warning(text),
         }
     })
 }
