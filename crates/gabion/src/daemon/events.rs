@@ -14,6 +14,7 @@ use crate::report::{PathName, Time};
 use gabion_platform::sync::lock;
 use gabion_vault::world::Clock;
 use history::History;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -31,7 +32,7 @@ const MAX_PATHS: usize = 10;
 const MAX_TEXT: usize = 4096;
 
 /// Kind of an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// A scrub or a read found damaged files.
@@ -87,7 +88,7 @@ pub enum EventKind {
 }
 
 /// How bad an event is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
     /// Nothing needs attention.
@@ -147,7 +148,7 @@ impl EventKind {
 }
 
 /// An event.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
     /// Increases over all sources and over restarts; not consecutive.
     pub sequence: u64,
@@ -168,7 +169,7 @@ pub struct Event {
 }
 
 /// Details of an event; each kind has those that apply to it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct EventData {
     /// Kind of the job.
@@ -224,6 +225,7 @@ pub struct Events {
     published: Condvar,
     histories: Mutex<BTreeMap<String, Arc<Mutex<SourceHistory>>>>,
     wakers: Mutex<Vec<Waker>>,
+    counts: Mutex<BTreeMap<(String, EventKind), u64>>,
     tell: Tell,
 }
 
@@ -253,6 +255,7 @@ impl Events {
             published: Condvar::new(),
             histories: Mutex::default(),
             wakers: Mutex::default(),
+            counts: Mutex::default(),
             tell,
         })
     }
@@ -271,6 +274,7 @@ impl Events {
         };
         (self.tell)(source.unwrap_or_default(), log);
         let event = self.number(source, kind, message, data);
+        *lock(&self.counts).entry((source.unwrap_or_default().to_owned(), kind)).or_default() += 1;
         if let Some(source) = source {
             let history = Arc::clone(lock(&self.histories).entry(source.to_owned()).or_default());
             let mut history = lock(&history);
@@ -351,6 +355,11 @@ impl Events {
     /// Forgets a source that is no longer configured. Its history stays in the repository.
     pub fn detach(&self, source: &str) {
         lock(&self.histories).remove(source);
+    }
+
+    /// Number of events since the start, by source (empty for the daemon itself) and kind.
+    pub fn counts(&self) -> BTreeMap<(String, EventKind), u64> {
+        lock(&self.counts).clone()
     }
 
     /// Calls `wake` after each event.

@@ -2,7 +2,9 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use gabion_platform::display_path::DisplayPath;
 use gabion_vault::world::{Nanos, SECOND, moment, moment_from};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -67,8 +69,18 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
+impl JsonSchema for Time {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Time".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "format": "date-time" })
+    }
+}
+
 /// A path: its text, and its bytes where it is not UTF-8.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PathName {
     /// Text of the path; bytes that are not UTF-8 are replaced.
     pub path: String,
@@ -82,6 +94,11 @@ impl PathName {
     pub fn new(path: &[u8]) -> PathName {
         let path_bytes = std::str::from_utf8(path).is_err().then(|| STANDARD.encode(path));
         PathName { path: String::from_utf8_lossy(path).into_owned(), path_bytes }
+    }
+
+    /// Escaped for people.
+    pub fn shown(&self) -> String {
+        DisplayPath::bytes(self.path.as_bytes()).to_string()
     }
 
     /// Of a path of the system.
