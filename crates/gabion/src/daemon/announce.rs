@@ -127,7 +127,7 @@ fn number(files: u64) -> String {
 }
 
 fn first(paths: &[&PathName]) -> String {
-    let names: Vec<String> = paths.iter().take(3).map(|path| path.shown()).collect();
+    let names: Vec<String> = paths.iter().take(3).map(|path| path.to_string()).collect();
     names.join(", ")
 }
 

@@ -379,6 +379,6 @@ impl JobReport {
 
 /// The first names of a list, with their label.
 fn names<T>(label: &str, list: &[T], path: impl Fn(&T) -> &PathName) -> Option<String> {
-    let names: Vec<String> = list.iter().take(3).map(|item| path(item).shown()).collect();
+    let names: Vec<String> = list.iter().take(3).map(|item| path(item).to_string()).collect();
     (!names.is_empty()).then(|| format!("{label}: {}", names.join(", ")))
 }

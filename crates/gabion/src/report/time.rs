@@ -96,14 +96,16 @@ impl PathName {
         PathName { path: String::from_utf8_lossy(path).into_owned(), path_bytes }
     }
 
-    /// Escaped for people.
-    pub fn shown(&self) -> String {
-        DisplayPath::bytes(self.path.as_bytes()).to_string()
-    }
-
     /// Of a path of the system.
     pub fn system(path: &Path) -> PathName {
         PathName::new(path.as_os_str().as_bytes())
+    }
+}
+
+/// Escaped, for people.
+impl std::fmt::Display for PathName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(&DisplayPath::bytes(self.path.as_bytes()), f)
     }
 }
 
