@@ -21,6 +21,7 @@ const WORKSPACE: &[&str] = &[
     "python3",
     "fonts-dejavu-core",
     "openssl",
+    "prometheus",
     "redis-server",
     "xfsprogs",
     "e2fsprogs",

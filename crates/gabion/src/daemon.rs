@@ -1,38 +1,47 @@
 //! The daemon: one process that keeps many sources protected, runs scrubs and rebuilds when they are due, and accepts
 //! requests on a socket.
 //!
-//! Modules, from the bottom up: [`config`] (the configuration file), [`protocol`] (requests and answers on the socket),
-//! [`notify`] (`sd_notify`), [`note`] and [`client`] (how other commands find a daemon and talk to it), `job` (one task
-//! on a source), `targets` (decisions about targets of a pool), `source` (state and queue of a source), `supervisor`
-//! (the thread of a source), `socket` (serves requests). Each source has a thread of its own, so that one that fails or
-//! waits does not delay the others.
+//! Modules, from the bottom up: [`config`] (the configuration file), [`events`] (what happens, for the log, histories
+//! and subscribers), `refusal` (why a request is refused), `message` (requests and answers), [`notify`] (`sd_notify`),
+//! [`note`] and [`client`] (how other commands find a daemon and talk to it), `job` (one task on a source), `targets`
+//! (decisions about targets of a pool), `source` (state and queue of a source), `announce` (its events), `supervisor`
+//! (the thread of a source), `metrics` (numbers for Prometheus), [`api`] (serves requests). Each source has a thread of
+//! its own, so that one that fails or waits does not delay the others.
 
+mod announce;
+pub mod api;
 pub mod client;
 pub mod config;
+pub mod events;
 mod job;
+mod message;
+mod metrics;
 pub mod note;
 pub mod notify;
 mod overdue;
-pub mod protocol;
-mod socket;
+mod refusal;
 mod source;
 mod supervisor;
 mod targets;
 
-pub use socket::SocketError;
+pub use api::SocketError;
 
-use crate::report::daemon::{DaemonAnswer, DaemonStatus};
-use crate::report::system_path_text;
+use crate::report::daemon::DaemonStatus;
+use crate::report::{PathName, Time};
+use api::{Api, Place, Settings};
 use config::{Config, ConfigError, SourceConfig};
+use events::{EventData, EventKind, Events};
 use gabion_platform::sync::lock;
 use gabion_vault::monitor::Notice;
 use gabion_vault::storage::pool::Registry;
 use gabion_vault::world::{Clock, Nanos, Stopwatch};
+use job::Job;
+use message::Reloaded;
 use notify::{Notifier, Supervisor};
-use socket::Place;
+use refusal::{ErrorCode, Refusal};
 use source::{DaemonContext, Source};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -48,9 +57,9 @@ const STUCK_AFTER: Duration = Duration::from_secs(60);
 /// Longest wait for the thread of a source that is not running.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// An event for the log.
+/// An entry of the log.
 #[derive(Debug, Clone, Copy)]
-pub enum Event<'a> {
+pub enum LogEntry<'a> {
     /// From the monitor of a source.
     Notice(&'a Notice),
     /// Information.
@@ -59,8 +68,8 @@ pub enum Event<'a> {
     Warning(&'a str),
 }
 
-/// Receives events with the name of their source; the name is empty for events of the daemon itself.
-pub type Tell = Arc<dyn Fn(&str, Event<'_>) + Send + Sync>;
+/// Receives log entries with the name of their source; the name is empty for those of the daemon itself.
+pub type Tell = Arc<dyn Fn(&str, LogEntry<'_>) + Send + Sync>;
 
 /// Error that ends a daemon.
 #[derive(Debug, thiserror::Error)]
@@ -104,7 +113,7 @@ pub struct Environment {
     pub stop: Arc<AtomicBool>,
     /// Set by a signal: reload the configuration.
     pub reload: Arc<AtomicBool>,
-    /// Receives events.
+    /// Receives log entries.
     pub tell: Tell,
     /// Where measured speeds and compiled kernels of devices are kept.
     pub device_cache: Option<PathBuf>,
@@ -115,6 +124,8 @@ struct Daemon {
     config: Mutex<Config>,
     context: DaemonContext,
     sources: Mutex<Vec<Arc<Source>>>,
+    /// Tokens, certificates and readers of the API.
+    settings: Mutex<Arc<Settings>>,
     reloading: Mutex<()>,
     began: Nanos,
     stop: Arc<AtomicBool>,
@@ -130,15 +141,27 @@ pub fn run(config: Config, environment: Environment) -> Result<(), DaemonError> 
     let notifier = Notifier::new(&supervisor)
         .map_err(|source| DaemonError::Io { doing: "the address of NOTIFY_SOCKET", source })?;
     let socket = config.socket.clone().or(socket).ok_or(DaemonError::NoPlace)?;
-    let place = Place::take(&socket)?;
+    let settings = Settings::load(&config.api).map_err(SocketError::Api)?;
+    let place = Place::take(&socket, settings.readers())?;
+    let tcp = api::bind(&config.api).map_err(SocketError::Api)?;
     let half = config.stop_within.unsigned_abs() / 2;
     let registry = config.pools.clone().map(Registry::new).or(registry);
     let patience = Duration::from_nanos(half);
-    let context = DaemonContext { registry, socket, tell, patience, device_cache };
+    let events = Events::new(Arc::clone(&tell));
+    let context = DaemonContext {
+        registry,
+        socket,
+        tell,
+        events,
+        jobs: Arc::new(AtomicU64::new(1)),
+        patience,
+        device_cache,
+    };
     let daemon = Arc::new(Daemon {
         config: Mutex::new(config.clone()),
         context,
         sources: Mutex::default(),
+        settings: Mutex::new(Arc::new(settings)),
         reloading: Mutex::default(),
         began: Clock::System.now(),
         stop,
@@ -148,15 +171,22 @@ pub fn run(config: Config, environment: Environment) -> Result<(), DaemonError> 
         daemon.start(source)?;
     }
     let listening = Arc::clone(&daemon);
-    let listener = std::thread::Builder::new().name("socket".to_owned());
-    let listener = listener
-        .spawn(move || socket::listen(&place, &listening))
+    let serve = move || {
+        let api = Arc::new(Api::new(Arc::clone(&listening)));
+        if let Err(error) = api::serve(&place, tcp, api) {
+            (listening.context.tell)("", LogEntry::Warning(&format!("the API is not served: {error}")));
+        }
+    };
+    let listener = std::thread::Builder::new()
+        .name("api".to_owned())
+        .spawn(serve)
         .map_err(|source| DaemonError::Io { doing: "starting a thread", source })?;
     daemon.wait(&notifier, &reload);
     notifier.is_stopping();
-    daemon.message("stopping");
+    daemon.publish(EventKind::DaemonStopping, "stopping");
     let ended = daemon.end();
     daemon.over.store(true, Ordering::Relaxed);
+    daemon.context.events.close();
     // The thread polls `over` several times a second, and removes the socket.
     if listener.join().is_err() {
         daemon.message("the thread of the socket ended unexpectedly");
@@ -166,7 +196,11 @@ pub fn run(config: Config, environment: Environment) -> Result<(), DaemonError> 
 
 impl Daemon {
     fn message(&self, text: &str) {
-        (self.context.tell)("", Event::Message(text));
+        (self.context.tell)("", LogEntry::Message(text));
+    }
+
+    fn publish(&self, kind: EventKind, text: &str) {
+        self.context.events.publish(None, kind, text, EventData::default());
     }
 
     fn is_over(&self) -> bool {
@@ -192,13 +226,25 @@ impl Daemon {
         lock(&self.sources).clone()
     }
 
-    fn source(&self, name: &str) -> Result<Arc<Source>, String> {
+    fn source(&self, name: &str) -> Result<Arc<Source>, Refusal> {
         let sources = self.sources();
         let found = sources.iter().find(|source| source.name() == name);
         found.cloned().ok_or_else(|| {
             let known: Vec<&str> = sources.iter().map(|source| source.name()).collect();
-            format!("there is no source {name}; there are {}", known.join(", "))
+            let why = format!("there is no source {name}; there are {}", known.join(", "));
+            Refusal::new(ErrorCode::NotFound, why)
         })
+    }
+
+    /// A job and the name of its source.
+    fn job(&self, id: u64) -> Result<(String, Arc<Job>), Refusal> {
+        let of_source = |source: &Arc<Source>| {
+            let job = source.jobs().into_iter().find(|job| job.id == id)?;
+            Some((source.name().to_owned(), job))
+        };
+        let missing =
+            || Refusal::new(ErrorCode::NotFound, format!("there is no job {id}, or it ended long ago"));
+        self.sources().iter().find_map(of_source).ok_or_else(missing)
     }
 
     /// Summary in one line.
@@ -250,7 +296,7 @@ impl Daemon {
                         let names = names.collect::<Vec<String>>().join(", ");
                         let text = format!("stuck: {names}");
                         notifier.status(&text);
-                        (self.context.tell)("", Event::Warning(&text));
+                        (self.context.tell)("", LogEntry::Warning(&text));
                     }
                 }
             }
@@ -258,7 +304,8 @@ impl Daemon {
             if !is_ready && (tried() || started.elapsed() >= START_TIMEOUT) {
                 (is_ready, last_status) = (true, self.words());
                 notifier.is_ready(&last_status);
-                self.message(&format!("ready: {last_status}"));
+                let text = format!("ready: {last_status}");
+                self.publish(EventKind::DaemonStarted, &text);
             }
             if is_ready && self.words() != last_status {
                 last_status = self.words();
@@ -268,8 +315,8 @@ impl Daemon {
                 // In a thread of its own: sources may take long to stop, and the watchdog has to be fed meanwhile.
                 let theirs = Arc::clone(self);
                 std::thread::spawn(move || match theirs.reload() {
-                    Ok(_) => theirs.message("the configuration was read again"),
-                    Err(why) => (theirs.context.tell)("", Event::Warning(&why)),
+                    Ok(_) => {}
+                    Err(why) => (theirs.context.tell)("", LogEntry::Warning(&why)),
                 });
             }
         }
@@ -291,42 +338,33 @@ impl Daemon {
         Err(DaemonError::Late { sources: names(&late), seconds: within / gabion_vault::world::SECOND })
     }
 
-    fn status(&self, source: Option<&str>) -> Result<DaemonAnswer, String> {
-        let sources = match source {
-            Some(name) => vec![self.source(name)?],
-            None => self.sources(),
-        };
-        Ok(DaemonAnswer::Status(Box::new(DaemonStatus {
-            config: system_path_text(&lock(&self.config).path),
+    fn status(&self) -> DaemonStatus {
+        DaemonStatus {
+            config: PathName::system(&lock(&self.config).path),
             host: gabion_vault::world::host(),
             process: gabion_vault::world::process(),
-            program: env!("CARGO_PKG_VERSION"),
-            since: self.began,
-            now: Clock::System.now(),
-            socket: system_path_text(&self.context.socket),
-            sources: sources.iter().map(|source| source.status()).collect(),
-        })))
-    }
-
-    fn pause(&self, source: Option<&str>, paused: bool) -> Result<DaemonAnswer, String> {
-        let sources = match source {
-            Some(name) => vec![self.source(name)?],
-            None => self.sources(),
-        };
-        sources.iter().for_each(|source| source.pause(paused));
-        Ok(DaemonAnswer::Paused { paused, sources: names(&sources) })
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            since: Time(self.began),
+            now: Time(Clock::System.now()),
+            socket: PathName::system(&self.context.socket),
+            last_sequence: self.context.events.last(),
+            sources: self.sources().iter().map(|source| source.status()).collect(),
+        }
     }
 
     /// Reloads the configuration: removed and changed sources stop, new ones start, the others go on.
-    fn reload(&self) -> Result<DaemonAnswer, String> {
+    fn reload(&self) -> Result<Reloaded, String> {
         let _one_at_a_time = lock(&self.reloading);
         let old = lock(&self.config).clone();
         let new = Config::load(&old.path).map_err(|error| format!("nothing is changed: {error}"))?;
-        if (&new.socket, &new.pools) != (&old.socket, &old.pools) {
-            return Err(
-                "nothing is changed: another socket, or another place of pools, needs a restart".to_owned()
-            );
+        let fixed = |config: &Config| (config.socket.clone(), config.pools.clone(), config.api.listen);
+        if fixed(&new) != fixed(&old) {
+            let why =
+                "nothing is changed: another socket or address, or another place of pools, needs a restart";
+            return Err(why.to_owned());
         }
+        let settings =
+            Settings::load(&new.api).map_err(|error| format!("nothing is changed: [api]: {error}"))?;
         let (kept, gone): (Vec<_>, Vec<_>) =
             self.sources().into_iter().partition(|source| new.sources.contains(&source.config));
         let late = stop_all(&gone, Duration::from_nanos(new.stop_within.unsigned_abs()));
@@ -337,6 +375,10 @@ impl Daemon {
             }
         }
         *lock(&self.sources) = kept.clone();
+        *lock(&self.settings) = Arc::new(settings);
+        for source in gone.iter().filter(|source| new.sources.iter().all(|it| it.name != source.name())) {
+            self.context.events.detach(source.name());
+        }
         let mut begun = Vec::new();
         for config in &new.sources {
             if kept.iter().all(|source| source.config != *config) {
@@ -346,7 +388,8 @@ impl Daemon {
         }
         troubles.extend(late.iter().map(|source| format!("{} did not end in time", source.name())));
         *lock(&self.config) = new;
-        Ok(DaemonAnswer::Reloaded { ended: names(&gone), begun, kept: names(&kept), troubles })
+        self.publish(EventKind::ConfigurationReloaded, "the configuration was read again");
+        Ok(Reloaded { ended: names(&gone), begun, kept: names(&kept), troubles })
     }
 }
 

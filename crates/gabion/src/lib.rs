@@ -5,6 +5,7 @@
 pub mod compute;
 pub mod daemon;
 pub mod exit;
+pub mod exposition;
 pub mod live;
 pub mod machine;
 pub mod privileges;

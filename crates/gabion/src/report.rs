@@ -10,11 +10,14 @@ pub mod pool;
 mod selected;
 pub mod shard;
 pub mod status;
+mod time;
 mod vault;
 pub mod work;
 
 pub use check::{CheckReport, CheckedFile};
 pub use events::{Event, LiveStatus, SourceEvent, WorkerReport};
+pub use time::{NoTime, PathName, Time};
+
 pub use selected::{ProtectSelectedPlan, ProtectSelectedReport};
 pub use vault::{
     AcceptReport, ApproveReport, CatalogueReport, ChangeReport, ChangelogReport, ClassReport, DiffReport,
@@ -30,7 +33,7 @@ use gabion_vault::damage::DamageReport;
 use gabion_vault::guard::Held;
 use gabion_vault::repair::Repaired;
 use gabion_vault::scrub::Overdue;
-use gabion_vault::world::Nanos;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt::Display;
 use std::ops::Range;
@@ -78,21 +81,22 @@ pub fn path_texts(paths: &[Vec<u8>]) -> Vec<String> {
 }
 
 /// An error of one file.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct FileFailure {
-    pub(crate) path: String,
+    #[serde(flatten)]
+    pub(crate) path: PathName,
     why: String,
 }
 
 impl FileFailure {
     /// Of a path and its error.
     pub fn new((path, why): &(Vec<u8>, impl Display)) -> FileFailure {
-        FileFailure { path: path_text(path), why: why.to_string() }
+        FileFailure { path: PathName::new(path), why: why.to_string() }
     }
 
     /// Of a path of the system and its error.
     pub fn of_system(path: &Path, why: &str) -> FileFailure {
-        FileFailure { path: system_path_text(path), why: why.to_owned() }
+        FileFailure { path: PathName::system(path), why: why.to_owned() }
     }
 }
 
@@ -103,17 +107,18 @@ impl Display for FileFailure {
 }
 
 /// Files whose scrub is overdue.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct OverdueReport {
     files: u64,
     oldest: Option<OldestScrub>,
 }
 
 /// The file that was verified the longest time ago.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 struct OldestScrub {
-    path: String,
-    verified: Nanos,
+    #[serde(flatten)]
+    path: PathName,
+    verified: Time,
 }
 
 impl OverdueReport {
@@ -122,13 +127,14 @@ impl OverdueReport {
         let oldest = overdue.oldest.as_ref();
         OverdueReport {
             files: overdue.files,
-            oldest: oldest.map(|(path, verified)| OldestScrub { path: path_text(path), verified: *verified }),
+            oldest: oldest
+                .map(|(path, verified)| OldestScrub { path: PathName::new(path), verified: Time(*verified) }),
         }
     }
 }
 
 /// A range of bytes.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct ByteRange {
     start: u64,
     end: u64,
@@ -159,8 +165,9 @@ impl FileRanges {
 }
 
 /// A damaged range of a file or of its redundancy file.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct ProblemReport {
+    #[schemars(with = "String")]
     piece: Piece,
     start: u64,
     end: u64,
@@ -174,10 +181,12 @@ impl ProblemReport {
 }
 
 /// A damaged file.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct DamagedFile {
-    pub(crate) path: String,
-    state: State,
+    #[serde(flatten)]
+    pub(crate) path: PathName,
+    #[schemars(with = "String")]
+    pub(crate) state: State,
     changed: bool,
     problems: Vec<ProblemReport>,
     notes: Vec<String>,
@@ -192,7 +201,7 @@ impl DamagedFile {
     /// With the first `most` problems.
     pub fn with_at_most(damage: &DamageReport, most: usize) -> DamagedFile {
         DamagedFile {
-            path: path_text(&damage.path),
+            path: PathName::new(&damage.path),
             state: damage.state,
             changed: damage.changed,
             problems: damage.problems.iter().take(most).map(ProblemReport::new).collect(),
@@ -202,14 +211,16 @@ impl DamagedFile {
 }
 
 /// A repaired file.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct RepairedFile {
-    path: String,
-    state: State,
+    #[serde(flatten)]
+    pub(crate) path: PathName,
+    #[schemars(with = "String")]
+    pub(crate) state: State,
     data_blocks: u64,
     redundancy_blocks: u64,
     lost: Vec<ByteRange>,
-    replaced: Option<String>,
+    replaced: Option<PathName>,
     notes: Vec<String>,
 }
 
@@ -217,19 +228,19 @@ impl RepairedFile {
     /// Of the result of a repair.
     pub fn new(repaired: &Repaired) -> RepairedFile {
         RepairedFile {
-            path: path_text(&repaired.path),
+            path: PathName::new(&repaired.path),
             state: repaired.state,
             data_blocks: repaired.data_blocks,
             redundancy_blocks: repaired.redundancy_blocks,
             lost: repaired.lost.iter().map(ByteRange::new).collect(),
-            replaced: repaired.replaced.as_ref().map(|path| DisplayPath::path(path).to_string()),
+            replaced: repaired.replaced.as_deref().map(PathName::system),
             notes: repaired.notes.clone(),
         }
     }
 }
 
 /// A held change-set.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct HeldReport {
     digest: String,
     removed: u64,
@@ -239,7 +250,7 @@ pub struct HeldReport {
 }
 
 /// Files that disappeared or changed shortly before a held change-set.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 struct HeldBefore {
     removed: u64,
     changed: u64,

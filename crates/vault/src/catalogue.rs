@@ -14,6 +14,7 @@ mod held;
 mod making;
 mod moving;
 mod notes;
+mod pages;
 mod problems;
 mod queries;
 mod recent;
@@ -25,6 +26,7 @@ pub use error::CatalogueError;
 use error::Reason;
 pub(crate) use making::is_damaged;
 pub use moving::PossibleNames;
+pub use pages::{Page, Place, States};
 pub use problems::{Piece, Problem};
 pub use recent::Recent;
 

@@ -9,8 +9,7 @@ pub(super) use status::print as print_source;
 
 use crate::output::print_json;
 use anyhow::Context;
-use gabion::daemon::client::{Client, ClientError};
-use gabion::daemon::protocol::Request;
+use gabion::daemon::client::{Client, ClientError, Request};
 use gabion::exit::Outcome;
 use gabion_vault::world::Stopwatch;
 use serde::Serialize;
@@ -64,6 +63,8 @@ enum Command {
     Reload(Alone),
     /// Stop the daemon: finish running jobs, and unmount
     Stop(Alone),
+    /// Print the description of the daemon's HTTP API (OpenAPI 3.1)
+    Openapi,
 }
 
 /// Choice of the daemon's socket.
@@ -192,7 +193,7 @@ struct Approve {
 impl Args {
     /// True if the command only prints.
     pub(super) fn only_reads(&self) -> bool {
-        matches!(self.command, Command::Status(_))
+        matches!(self.command, Command::Status(_) | Command::Openapi)
     }
 
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
@@ -203,6 +204,10 @@ impl Args {
             Command::Resume(Which { source, how }) => how.tell(&Request::Resume { source }),
             Command::Reload(how) => how.tell(&Request::Reload {}),
             Command::Stop(how) => how.stop(),
+            Command::Openapi => {
+                outln!("{}", gabion::daemon::api::openapi_document()?);
+                Ok(Outcome::Fine)
+            }
             Command::Approve(Approve { source, digest, how }) => {
                 how.tell(&Request::Approve { source, digest })
             }
@@ -237,7 +242,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 impl Alone {
     fn ask(&self, request: &Request) -> anyhow::Result<Value> {
-        Ok(self.place.connect()?.ask(request, &mut |_| {})?)
+        Ok(self.place.connect()?.ask(request)?)
     }
 
     /// Sends a request that is carried out at once.

@@ -3,9 +3,8 @@
 use super::daemon::report;
 use super::vault::lock;
 use crate::output::OutputArgs;
-use gabion::daemon::client::{self, Client};
+use gabion::daemon::client::{self, Client, Request};
 use gabion::daemon::note::Note;
-use gabion::daemon::protocol::Request;
 use gabion::exit::Outcome;
 use gabion_vault::vault::{Lock, LockError, Vault};
 
@@ -49,6 +48,6 @@ pub(super) fn turn(
     if !output.json && !output.quiet {
         errln!("gabion: the vault is in use by {holder}: sending the command to the daemon");
     }
-    let done = client.ask(&request, &mut |_| {})?;
+    let done = client.ask(&request)?;
     Ok(Turn::Theirs(report::print(command, &done, output.json, output.quiet)))
 }

@@ -13,6 +13,7 @@ pub(super) mod protection_args;
 pub(super) mod repair;
 pub(super) mod scrub;
 pub(super) mod status;
+mod status_metrics;
 pub(super) mod watch;
 pub(super) mod whatif;
 pub(super) mod work;

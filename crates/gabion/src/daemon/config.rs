@@ -1,5 +1,9 @@
 //! Configuration of the daemon: a TOML file. `docs/reference/daemon.toml` is a commented example.
 
+mod api;
+
+pub use api::ApiConfig;
+
 use crate::compute::DeviceChoice;
 use crate::live::{Access, ProtectOptions};
 use gabion_vault::monitor::Choice;
@@ -23,6 +27,8 @@ pub struct Config {
     pub socket: Option<PathBuf>,
     /// Directory of pool names; the default if `None`.
     pub pools: Option<PathBuf>,
+    /// Settings of the API.
+    pub api: ApiConfig,
     /// Time limit for running jobs and busy mounts when the daemon stops.
     pub stop_within: Nanos,
     /// The sources.
@@ -168,6 +174,7 @@ struct Text {
     socket: Option<PathBuf>,
     pools: Option<PathBuf>,
     stop_within: Option<Duration>,
+    api: Option<Spanned<api::ApiText>>,
     #[serde(default, rename = "source")]
     sources: Vec<Spanned<SourceText>>,
 }
@@ -292,6 +299,7 @@ impl Config {
             path: absolute.clone(),
             socket: parsed.socket.map(|path| reader.base.join(path)),
             pools: parsed.pools.map(|path| reader.base.join(path)),
+            api: reader.api(parsed.api)?,
             stop_within: parsed.stop_within.map_or(STOP_WITHIN, |time| time.0),
             sources,
         })

@@ -1,13 +1,14 @@
 //! Jobs of the daemon on a source: scrub, repair, rebuild and protect, which lock the vault, and the survey of a pool,
 //! which does not.
 
+use super::message::{JobEntry, JobState};
 use crate::compute::Compute;
 use crate::report::daemon::{
-    JobReport, ProgressReport, ProtectJobReport, RebuildJobReport, RepairJobReport, ScrubJobReport,
-    SurveyReport, SurveyedFile, Timed,
+    JobReport, ProgressReport, ProtectJobReport, RebuildJobReport, RepairJobReport, RepairPlanReport,
+    ScrubJobReport, SurveyReport, SurveyedFile, Timed,
 };
 use crate::report::pool::{FileColumns, IncompleteFile};
-use crate::report::{DamagedFile, FileFailure, HeldReport, RepairedFile, path_text};
+use crate::report::{DamagedFile, FileFailure, HeldReport, PathName, RepairedFile, Time};
 use gabion_platform::sync::lock;
 use gabion_vault::catalogue::{CatalogueError, State};
 use gabion_vault::damage::DamageReport;
@@ -15,14 +16,16 @@ use gabion_vault::pool_rebuild::survey::{FileHealth, TargetStates, each_file, su
 use gabion_vault::pool_rebuild::{self, RebuildError};
 use gabion_vault::protect::{self, ProtectError};
 use gabion_vault::repair;
+use gabion_vault::retry::Failure;
 use gabion_vault::run::{Progress, RunContext};
 use gabion_vault::schedule::Rhythm;
 use gabion_vault::scrub::{self, Overdue, Selection};
 use gabion_vault::storage::pool::PoolError;
 use gabion_vault::vault::{Location, Lock, LockError, Vault, VaultError};
 use gabion_vault::world::{Clock, Nanos, Stopwatch};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Most file names in a report, which is kept in memory.
@@ -46,14 +49,9 @@ pub(super) enum Work {
         rhythm: Option<Rhythm>,
     },
     /// Repair damaged files.
-    Repair {
-        /// Only files that a scrub found damaged.
-        known_only: bool,
-        /// Skip files that were written since they were protected.
-        keep_changed: bool,
-        /// Also restore missing files.
-        missing: bool,
-    },
+    Repair(RepairPlan),
+    /// Find out what a repair would do.
+    PlanRepair(repair::Options),
     /// Reconstruct the columns of targets.
     Rebuild {
         /// Only these targets; if empty, all that are gone, retired or back.
@@ -72,12 +70,46 @@ impl Work {
     pub(super) fn word(&self) -> &'static str {
         match self {
             Work::Scrub { .. } => "scrub",
-            Work::Repair { .. } => "repair",
+            Work::Repair(_) => "repair",
+            Work::PlanRepair(_) => "repair plan",
             Work::Rebuild { .. } => "rebuild",
             Work::Protect => "protect",
             Work::Survey => "survey",
         }
     }
+}
+
+/// Plan of a repair with its digest. It names the files and their damage; a repair examines each of them again.
+#[derive(Debug, Clone)]
+pub(super) struct RepairPlan(Arc<(String, repair::Plan)>);
+
+impl RepairPlan {
+    fn new(plan: repair::Plan) -> RepairPlan {
+        // A plan is plain data: it can be written.
+        let text = serde_json::to_vec(&(&plan.files, &plan.kept)).unwrap_or_default();
+        let digest = blake3::hash(&text).to_hex()[..32].to_owned();
+        RepairPlan(Arc::new((digest, plan)))
+    }
+
+    /// Names the plan.
+    pub(super) fn digest(&self) -> &str {
+        &self.0.0
+    }
+}
+
+impl PartialEq for RepairPlan {
+    fn eq(&self, other: &RepairPlan) -> bool {
+        self.digest() == other.digest()
+    }
+}
+
+impl Eq for RepairPlan {}
+
+/// Remaining seconds of a step, from the time that it took so far.
+fn eta(seconds: Option<f64>, done: (u64, u64), ahead: Option<(u64, u64)>) -> Option<f64> {
+    let (seconds, ahead) = (seconds?, ahead?);
+    let (done, total) = if ahead.1 > 0 { (done.1, ahead.1) } else { (done.0, ahead.0) };
+    (done > 0 && seconds > 0.0).then(|| seconds / done as f64 * total.saturating_sub(done) as f64)
 }
 
 /// Result of a job.
@@ -91,6 +123,8 @@ pub(super) struct Ended {
     pub(super) files: Counted,
     /// Files whose scrub is overdue, right after the job.
     pub(super) overdue: Option<Overdue>,
+    /// The plan of a repair, if the job made one.
+    pub(super) plan: Option<RepairPlan>,
 }
 
 /// Number of files in the catalogue, and of those that are not protected, by state.
@@ -128,6 +162,8 @@ pub(super) enum JobError {
 /// Progress of a job.
 #[derive(Debug, Clone, Default)]
 struct JobProgress {
+    /// Start of the step.
+    began: Option<Stopwatch>,
     step: &'static str,
     waiting_for: Option<String>,
     done: (u64, u64),
@@ -137,29 +173,35 @@ struct JobProgress {
 /// A job, from request to result.
 #[derive(Debug)]
 pub(super) struct Job {
+    /// Its number.
+    pub(super) id: u64,
     /// Kind.
     pub(super) work: Work,
     /// True if it was due, false if it was requested.
     pub(super) scheduled: bool,
     /// Time of the request.
     pub(super) began: Nanos,
+    has_begun: AtomicBool,
+    /// Bytes of all steps so far.
+    bytes: AtomicU64,
     stop: AtomicBool,
     progress: Mutex<JobProgress>,
     ended: Mutex<Option<Result<Ended, String>>>,
-    over: Condvar,
 }
 
 impl Job {
     /// A new job.
-    pub(super) fn new(work: Work, scheduled: bool, now: Nanos) -> Job {
+    pub(super) fn new(id: u64, work: Work, scheduled: bool, now: Nanos) -> Job {
         Job {
+            id,
             work,
             scheduled,
             began: now,
+            has_begun: AtomicBool::new(false),
+            bytes: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             progress: Mutex::default(),
             ended: Mutex::default(),
-            over: Condvar::new(),
         }
     }
 
@@ -173,32 +215,56 @@ impl Job {
         lock(&self.ended).clone()
     }
 
-    /// Waits for its end, up to `patience`.
-    pub(super) fn wait(&self, patience: Duration) -> Option<Result<Ended, String>> {
-        let ended = lock(&self.ended);
-        let waited = self.over.wait_timeout_while(ended, patience, |ended| ended.is_none());
-        waited.unwrap_or_else(PoisonError::into_inner).0.clone()
-    }
-
     /// Sets its result.
     pub(super) fn end(&self, ended: Result<Ended, String>) {
         *lock(&self.ended) = Some(ended);
-        self.over.notify_all();
     }
 
     /// Progress of a job.
     pub(super) fn progress(&self) -> ProgressReport {
-        let JobProgress { step, waiting_for, done, ahead } = lock(&self.progress).clone();
+        let JobProgress { began, step, waiting_for, done, ahead } = lock(&self.progress).clone();
         ProgressReport {
-            work: self.work.word(),
+            job_id: self.id,
+            work: self.work.word().to_owned(),
             scheduled: self.scheduled,
-            since: self.began,
-            step,
+            since: Time(self.began),
+            step: step.to_owned(),
             waiting_for,
             files: done.0,
             bytes: done.1,
             total_files: ahead.map(|it| it.0),
             total_bytes: ahead.map(|it| it.1),
+            eta_seconds: eta(began.as_ref().map(Stopwatch::seconds), done, ahead),
+        }
+    }
+
+    /// Bytes that it read or reconstructed so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The job, as in answers.
+    pub(super) fn entry(&self, source: &str) -> JobEntry {
+        let ended = self.ended();
+        let has_begun = self.has_begun.load(Ordering::Relaxed);
+        let state = match &ended {
+            Some(Ok(_)) => JobState::Ended,
+            Some(Err(_)) => JobState::Failed,
+            None if has_begun => JobState::Running,
+            None => JobState::Queued,
+        };
+        let done = ended.as_ref().and_then(|ended| ended.as_ref().ok());
+        JobEntry {
+            id: self.id,
+            source: source.to_owned(),
+            work: self.work.word().to_owned(),
+            state,
+            scheduled: self.scheduled,
+            requested: Time(self.began),
+            progress: (state == JobState::Running).then(|| self.progress()),
+            outcome: done.map(|done| done.outcome.to_owned()),
+            report: done.map(|done| done.report.clone()),
+            error: ended.as_ref().and_then(|ended| ended.as_ref().err().cloned()),
         }
     }
 
@@ -212,6 +278,7 @@ impl Job {
         limits: Limits,
         compute: &Compute,
     ) -> Result<Ended, JobError> {
+        self.has_begun.store(true, Ordering::Relaxed);
         let mut vault = Vault::open(location, Clock::System)?;
         vault.coders = compute.coders(limits.threads.max(1)).map_err(VaultError::from)?;
         let began = Stopwatch::start();
@@ -227,19 +294,20 @@ impl Job {
             Work::Survey => None,
             _ => Some(self.lock_vault(&vault)?),
         };
+        let mut plan = None;
         let (outcome, report) = match &self.work {
             Work::Scrub { selection, restart, repair, .. } => {
                 let options = scrub::Options { selection: *selection, from_medium: true, resume: !restart };
                 scrub_and_repair(&vault, options, *repair, context(limits.scrub))?
             }
-            Work::Repair { known_only, keep_changed, missing } => {
-                let options = repair::Options {
-                    known_only: *known_only,
-                    keep_changed: *keep_changed,
-                    missing: *missing,
-                };
-                let (outcome, report) = repair_all(&vault, options, context(limits.scrub))?;
+            Work::Repair(plan) => {
+                let (outcome, report) = carry_out(&vault, &plan.0.1, Vec::new(), context(limits.scrub));
                 (outcome, JobReport::Repair(report))
+            }
+            Work::PlanRepair(options) => {
+                let (made, outcome, report) = plan_repair(&vault, *options, context(limits.scrub))?;
+                plan = Some(made);
+                (outcome, JobReport::RepairPlan(report))
             }
             Work::Rebuild { targets, agreed } => {
                 let options =
@@ -254,15 +322,20 @@ impl Job {
             report: Timed { report, seconds: began.seconds() },
             files: (vault.catalogue.count()?, vault.catalogue.affected()?),
             overdue: scrub::overdue(&vault, &|| self.stop.load(Ordering::Relaxed))?,
+            plan,
         })
     }
 
     fn note(&self, step: Progress) {
         let mut progress = lock(&self.progress);
         match step {
-            Progress::Step(step, ahead) => *progress = JobProgress { step, ahead, ..JobProgress::default() },
+            Progress::Step(step, ahead) => {
+                let began = Some(Stopwatch::start());
+                *progress = JobProgress { began, step, ahead, ..JobProgress::default() };
+            }
             Progress::Done(files, bytes) | Progress::Elsewhere(files, bytes) => {
-                progress.done = (progress.done.0 + files, progress.done.1 + bytes)
+                self.bytes.fetch_add(bytes, Ordering::Relaxed);
+                progress.done = (progress.done.0 + files, progress.done.1 + bytes);
             }
         }
     }
@@ -285,6 +358,15 @@ impl Job {
             }
         }
     }
+}
+
+/// Sums of a source since it was started.
+#[derive(Debug, Clone, Default)]
+pub(super) struct JobTotals {
+    /// Jobs by kind and outcome.
+    pub(super) jobs: BTreeMap<(&'static str, &'static str), u64>,
+    /// Bytes that ended jobs read or reconstructed, by kind.
+    pub(super) bytes: BTreeMap<&'static str, u64>,
 }
 
 /// Threads, and bytes per second for each kind of job.
@@ -351,13 +433,23 @@ fn scrub_and_repair(vault: &Vault, options: scrub::Options, mend: bool, context:
 }
 
 fn repair_all(vault: &Vault, options: repair::Options, context: RunContext<'_>) -> Done<RepairJobReport> {
-    let mut failed = repair::follow_renamed(vault)?;
+    let failed = repair::follow_renamed(vault)?;
     let plan = repair::plan(vault, b"", options, context)?;
+    Ok(carry_out(vault, &plan, failed, context))
+}
+
+/// Carries out a plan. Files that changed since it was made are left alone.
+fn carry_out(
+    vault: &Vault,
+    plan: &repair::Plan,
+    mut failed: Vec<(Vec<u8>, Failure)>,
+    context: RunContext<'_>,
+) -> (&'static str, RepairJobReport) {
     let mut done = Vec::new();
     failed.extend(plan.failed.iter().cloned());
     let mut lost = false;
     let mut open = !plan.kept.is_empty();
-    let results = repair::repair_all(vault, &plan, context);
+    let results = repair::repair_all(vault, plan, context);
     for (damage, result) in plan.files.iter().zip(results) {
         match result {
             Some(Ok(repaired)) => {
@@ -379,7 +471,32 @@ fn repair_all(vault: &Vault, options: repair::Options, context: RunContext<'_>) 
         failed: first(&failed, FileFailure::new),
         stopped,
     };
-    Ok((outcome(lost, stopped, open || !failed.is_empty()), report))
+    (outcome(lost, stopped, open || !failed.is_empty()), report)
+}
+
+/// Makes the plan of a repair.
+fn plan_repair(
+    vault: &Vault,
+    options: repair::Options,
+    context: RunContext<'_>,
+) -> Result<(RepairPlan, &'static str, RepairPlanReport), JobError> {
+    let failed = repair::follow_renamed(vault)?;
+    let mut plan = repair::plan(vault, b"", options, context)?;
+    plan.failed.extend(failed);
+    let lost = plan.files.iter().any(|file| file.state == State::Lost);
+    let stopped = (context.stopped)();
+    let open = !(plan.files.is_empty() && plan.kept.is_empty() && plan.failed.is_empty());
+    let plan = RepairPlan::new(plan);
+    let report = RepairPlanReport {
+        digest: plan.digest().to_owned(),
+        examined: plan.0.1.examined,
+        files: plan.0.1.files.len(),
+        repair: first(&plan.0.1.files, damaged),
+        kept: first(&plan.0.1.kept, damaged),
+        failed: first(&plan.0.1.failed, FileFailure::new),
+        stopped,
+    };
+    Ok((plan, outcome(lost, stopped, open), report))
 }
 
 fn rebuild(vault: &Vault, options: &pool_rebuild::RebuildOptions, context: RunContext<'_>) -> Done {
@@ -424,8 +541,8 @@ fn protect_all(vault: &Vault, context: RunContext<'_>) -> Done {
         held: held.as_ref().map(HeldReport::new),
         pending,
         damaged: first(&done.damaged, damaged),
-        affected: affected.iter().map(|(state, files)| (state.word(), *files)).collect(),
-        write_once_changed: first(&seen.write_once, |path| path_text(path)),
+        affected: affected.iter().map(|(state, files)| (state.word().to_owned(), *files)).collect(),
+        write_once_changed: first(&seen.write_once, |path| PathName::new(path)),
         mirrors_not_healed: unhealed,
     };
     Ok((outcome(lost, (context.stopped)(), open), JobReport::Protect(report)))

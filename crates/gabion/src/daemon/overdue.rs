@@ -1,5 +1,5 @@
-//! Counts the files of a source whose scrub is overdue by their policy. Runs in a thread of its own, because reading a
-//! large catalogue takes long.
+//! Counts the files of a source whose scrub is overdue by their policy, and the bytes of all files by state. Runs in a
+//! thread of its own, because reading a large catalogue takes long.
 
 use super::source::Source;
 use gabion_vault::scrub;
@@ -40,6 +40,9 @@ impl Counting {
             let Ok((vault, _)) = Vault::open_to_examine(&location, Clock::System) else { return };
             if let Ok(Some(counted)) = scrub::overdue(&vault, &|| source.is_stopping()) {
                 source.state().overdue = Some(counted);
+            }
+            if let Ok(sizes) = vault.catalogue.totals() {
+                source.state().sizes = Some(sizes);
             }
         };
         // Not joined: it ends soon after its source stops.

@@ -1,15 +1,17 @@
 //! State of a protected source and its queue of jobs. The thread that runs it is in `supervisor`.
 
 use super::config::SourceConfig;
-use super::job::{Counted, Job, Work};
+use super::events::{EventData, EventKind, Events};
+use super::job::{Counted, Job, JobTotals, RepairPlan, Work};
+use super::refusal::{ErrorCode, Refusal};
 use super::targets::Targets;
-use super::{Event, Tell};
+use super::{LogEntry, Tell};
 use crate::compute::{Compute, DeviceError, Report};
 use crate::report::daemon::{FileCounts, LastJob, LiveSummary, ScrubSchedule, SourceStatus};
-use crate::report::{OverdueReport, system_path_text};
+use crate::report::{OverdueReport, PathName, Time};
 use gabion_device::Options;
 use gabion_platform::sync;
-use gabion_vault::catalogue::Catalogue;
+use gabion_vault::catalogue::{Catalogue, State as FileState};
 use gabion_vault::guard::{self, Digest};
 use gabion_vault::monitor;
 use gabion_vault::protect::{self, Approval};
@@ -20,12 +22,15 @@ use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Nanos, SECOND, Stopwatch};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Most queued jobs; further ones are refused.
 const MAX_WAITING: usize = 16;
+
+/// Ended jobs that can be asked for.
+const MAX_ENDED: usize = 32;
 
 /// Settings that all sources share.
 #[derive(Clone)]
@@ -33,6 +38,9 @@ pub(super) struct DaemonContext {
     pub(super) registry: Option<Registry>,
     pub(super) socket: PathBuf,
     pub(super) tell: Tell,
+    pub(super) events: Arc<Events>,
+    /// Number of the next job.
+    pub(super) jobs: Arc<AtomicU64>,
     pub(super) patience: Duration,
     /// Where measured speeds and compiled kernels of devices are kept.
     pub(super) device_cache: Option<PathBuf>,
@@ -61,8 +69,15 @@ pub(super) struct State {
     pub(super) location: Option<Location>,
     pub(super) live: Option<monitor::Status>,
     pub(super) files: Option<Counted>,
+    /// Files and bytes by state, at the last count.
+    pub(super) sizes: Option<Vec<(FileState, u64, u64)>>,
+    pub(super) totals: JobTotals,
     pub(super) waiting: VecDeque<Arc<Job>>,
     pub(super) job: Option<Arc<Job>>,
+    /// The last ones, oldest first.
+    pub(super) ended: VecDeque<Arc<Job>>,
+    /// The last plan of a repair.
+    pub(super) plan: Option<RepairPlan>,
     pub(super) last: BTreeMap<&'static str, LastJob>,
     pub(super) scrub: Option<ScrubTimes>,
     /// Files whose scrub is overdue, at the last count.
@@ -109,8 +124,12 @@ impl Source {
             location: None,
             live: None,
             files: None,
+            sizes: None,
+            totals: JobTotals::default(),
             waiting: VecDeque::new(),
             job: None,
+            ended: VecDeque::new(),
+            plan: None,
             last: BTreeMap::new(),
             scrub: None,
             overdue: None,
@@ -181,11 +200,15 @@ impl Source {
     }
 
     pub(super) fn message(&self, text: &str) {
-        (self.context.tell)(self.name(), Event::Message(text));
+        (self.context.tell)(self.name(), LogEntry::Message(text));
     }
 
     pub(super) fn warning(&self, text: &str) {
-        (self.context.tell)(self.name(), Event::Warning(text));
+        (self.context.tell)(self.name(), LogEntry::Warning(text));
+    }
+
+    pub(super) fn publish(&self, kind: EventKind, text: &str, data: EventData) {
+        self.context.events.publish(Some(self.name()), kind, text, data);
     }
 
     pub(super) fn enter(&self, phase: Phase) {
@@ -240,27 +263,35 @@ impl Source {
         }
         self.wake.notify_all();
         drop(state);
-        self.message(if paused { "paused" } else { "resumed" });
+        match paused {
+            true => self.publish(EventKind::SourcePaused, "paused", EventData::default()),
+            false => self.publish(EventKind::SourceResumed, "resumed", EventData::default()),
+        }
     }
 
     /// Adds a job to the queue.
     ///
     /// # Errors
-    /// Why it is refused, as text.
-    pub(super) fn enqueue(&self, work: Work) -> Result<Arc<Job>, String> {
+    /// Why it is refused.
+    pub(super) fn enqueue(&self, work: Work) -> Result<Arc<Job>, Refusal> {
+        let refused = |code, why: String| Err(Refusal::new(code, why));
         let mut state = self.state();
         let name = self.name();
         match &state.phase {
-            Phase::Running if state.paused => return Err(format!("{name} is paused: resume it first")),
+            Phase::Running if state.paused => {
+                return refused(ErrorCode::SourcePaused, format!("{name} is paused: resume it first"));
+            }
             Phase::Running => {}
-            Phase::Failed { why, .. } => return Err(format!("{name} does not run: {why}")),
-            phase => return Err(format!("{name} is {}", phase.word())),
+            Phase::Failed { why, .. } => {
+                return refused(ErrorCode::SourceNotRunning, format!("{name} does not run: {why}"));
+            }
+            phase => return refused(ErrorCode::SourceNotRunning, format!("{name} is {}", phase.word())),
         }
         if matches!(work, Work::Rebuild { .. } | Work::Survey) && self.config.rebuild().is_none() {
-            return Err(format!("{name} is no pool: it has no targets to rebuild"));
+            return refused(ErrorCode::NotAPool, format!("{name} is no pool: it has no targets to rebuild"));
         }
         if state.waiting.len() >= MAX_WAITING {
-            return Err(format!("{name} has {MAX_WAITING} pieces of work waiting already"));
+            return refused(ErrorCode::TooMany, format!("{MAX_WAITING} jobs of {name} wait already"));
         }
         // A requested job goes before a scheduled scrub.
         if let Some(job) =
@@ -268,20 +299,79 @@ impl Source {
         {
             job.stop();
         }
-        let job = Arc::new(Job::new(work, false, self.clock.now()));
+        let job = self.new_job(work, false);
         state.waiting.push_back(Arc::clone(&job));
         self.wake.notify_all();
         Ok(job)
+    }
+
+    /// A job with a number of its own.
+    pub(super) fn new_job(&self, work: Work, scheduled: bool) -> Arc<Job> {
+        let id = self.context.jobs.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Job::new(id, work, scheduled, self.clock.now()))
+    }
+
+    /// All jobs that are known: ended, running, waiting.
+    pub(super) fn jobs(&self) -> Vec<Arc<Job>> {
+        let state = self.state();
+        let running = state.job.iter().filter(|job| state.ended.iter().all(|ended| ended.id != job.id));
+        state.ended.iter().chain(running).chain(&state.waiting).cloned().collect()
+    }
+
+    /// Keeps an ended job for those who ask for its report.
+    pub(super) fn keep(&self, job: &Arc<Job>) {
+        let mut state = self.state();
+        if state.ended.len() >= MAX_ENDED {
+            state.ended.pop_front();
+        }
+        state.ended.push_back(Arc::clone(job));
+    }
+
+    /// The directory or pool and its repository.
+    ///
+    /// # Errors
+    /// It never ran.
+    pub(super) fn location(&self) -> Result<Location, Refusal> {
+        let missing = || Refusal::new(ErrorCode::SourceNotRunning, format!("{} does not run", self.name()));
+        self.state().location.clone().ok_or_else(missing)
+    }
+
+    /// Takes the last plan of a repair, to carry it out.
+    ///
+    /// # Errors
+    /// The last plan is another one.
+    pub(super) fn take_plan(&self, digest: &str) -> Result<RepairPlan, Refusal> {
+        let mut state = self.state();
+        let mismatch = match &state.plan {
+            Some(plan) if plan.digest() == digest => None,
+            Some(plan) => Some(format!("the last plan is {}, not this one", plan.digest())),
+            None => Some("there is no plan, or it was carried out: plan the repair first".to_owned()),
+        };
+        match (mismatch, state.plan.take()) {
+            (None, Some(plan)) => Ok(plan),
+            (mismatch, plan) => {
+                state.plan = plan;
+                Err(Refusal::new(ErrorCode::DigestMismatch, mismatch.unwrap_or_default()))
+            }
+        }
+    }
+
+    /// Puts a plan back that was not carried out.
+    pub(super) fn keep_plan(&self, plan: RepairPlan) {
+        self.state().plan.get_or_insert(plan);
     }
 
     /// Confirms that targets are lost.
     ///
     /// # Errors
     /// No confirmation is needed, or another one.
-    pub(super) fn agree(&self, agreement: &str) -> Result<(), String> {
+    pub(super) fn agree(&self, agreement: &str) -> Result<(), Refusal> {
         let mut state = self.state();
-        let targets = state.targets.as_mut().ok_or_else(|| format!("{} is no pool", self.name()))?;
-        targets.agree(agreement)?;
+        let targets = state
+            .targets
+            .as_mut()
+            .ok_or_else(|| Refusal::new(ErrorCode::NotAPool, format!("{} is no pool", self.name())))?;
+        targets.agree(agreement).map_err(|why| Refusal::new(ErrorCode::DigestMismatch, why))?;
         self.wake.notify_all();
         Ok(())
     }
@@ -290,23 +380,21 @@ impl Source {
     ///
     /// # Errors
     /// Another change-set is held, or the vault cannot be read.
-    pub(super) fn approve(&self, digest: &str) -> Result<(), String> {
-        let digest: Digest =
-            digest.parse().map_err(|error: gabion_vault::guard::NoDigest| error.to_string())?;
-        let location = self.state().location.clone();
-        let location = location.ok_or_else(|| format!("{} does not run", self.name()))?;
-        let vault = Vault::open(&location, self.clock.clone()).map_err(|error| error.to_string())?;
+    pub(super) fn approve(&self, digest: &str) -> Result<(), Refusal> {
+        let mismatch = |why: String| Refusal::new(ErrorCode::DigestMismatch, why);
+        let digest: Digest = digest
+            .parse()
+            .map_err(|error: gabion_vault::guard::NoDigest| Refusal::invalid(error.to_string()))?;
+        let vault = Vault::open(&self.location()?, self.clock.clone()).map_err(Refusal::internal)?;
         let stopped = || self.is_stopping();
         let context = RunContext { threads: 1, rate: None, progress: &|_| {}, stopped: &stopped };
-        match protect::approval(&vault, &digest, false, context).map_err(|error| error.to_string())? {
-            Approval::Held(_) => {
-                guard::approve(&vault.repository, &digest).map_err(|error| error.to_string())
-            }
+        match protect::approval(&vault, &digest, false, context).map_err(Refusal::internal)? {
+            Approval::Held(_) => guard::approve(&vault.repository, &digest).map_err(Refusal::internal),
             Approval::Given => Ok(()),
             Approval::Other(held) => {
-                Err(format!("the change-set that is held now is {}, not this one", held.digest))
+                Err(mismatch(format!("the change-set that is held now is {}, not this one", held.digest)))
             }
-            Approval::Nothing => Err("no change-set is held".to_owned()),
+            Approval::Nothing => Err(mismatch("no change-set is held".to_owned())),
         }
     }
 
@@ -359,29 +447,29 @@ impl Source {
             _ => {}
         }
         let scrub = self.config.scrub.map(|config| ScrubSchedule {
-            every_s: config.rhythm.every / SECOND,
+            every_seconds: config.rhythm.every / SECOND,
             percent: config.rhythm.percent,
             repair: config.repair,
             by_policy: config.by_policy,
-            last: state.scrub.and_then(|it| it.last),
-            next: state.scrub.map(|it| it.next),
+            last: state.scrub.and_then(|it| it.last).map(Time),
+            next: state.scrub.map(|it| Time(it.next)),
         });
         SourceStatus {
             name: self.name().to_owned(),
-            kind: self.config.kind(),
-            path: system_path_text(self.config.path()),
-            at: self.config.show().map(|show| system_path_text(&show.at)),
-            repository: state.location.as_ref().map(|it| system_path_text(&it.repository)),
-            state: word,
-            since: state.since,
+            kind: self.config.kind().to_owned(),
+            path: PathName::system(self.config.path()),
+            at: self.config.show().map(|show| PathName::system(&show.at)),
+            repository: state.location.as_ref().map(|it| PathName::system(&it.repository)),
+            state: word.to_owned(),
+            since: Time(state.since),
             reason,
-            retry_at,
+            retry_at: retry_at.map(Time),
             paused: state.paused,
             live: state.live.as_ref().map(|live| LiveSummary::new(live, now)),
             files: state.files.as_ref().map(|(known, affected)| FileCounts::new(*known, affected)),
             job: state.job.as_ref().map(|job| job.progress()),
             waiting: state.waiting.len(),
-            last: state.last.clone(),
+            last: state.last.iter().map(|(work, last)| ((*work).to_owned(), last.clone())).collect(),
             scrub,
             scrub_overdue: state.overdue.as_ref().map(OverdueReport::new),
             pool: state.targets.as_ref().map(Targets::report),
@@ -390,6 +478,6 @@ impl Source {
 }
 
 /// The error that keeps it from protecting files.
-fn trouble(live: &monitor::Status) -> Option<&String> {
+pub(super) fn trouble(live: &monitor::Status) -> Option<&String> {
     live.trouble.as_ref().or(live.unrecorded.as_ref())
 }

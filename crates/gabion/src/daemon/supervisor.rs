@@ -1,14 +1,17 @@
 //! The thread of a source: starts the monitor or mount, restarts it after failures, and runs jobs that are due or
 //! requested.
 
-use super::Event;
+use super::LogEntry;
+use super::announce::{self, Conditions};
 use super::config::{SourceConfig, What};
+use super::events::{EventData, EventKind};
 use super::job::{Ended, Job, Limits, Work};
 use super::note;
 use super::overdue::Counting;
 use super::source::{Phase, ScrubTimes, Source};
 use super::targets::{Next, Targets, presences};
 use crate::live::{self, LiveError, MountPlan, MountedSource};
+use crate::report::Time;
 use crate::report::daemon::{JobReport, LastJob, Timed};
 use gabion_mount::Outage;
 use gabion_vault::monitor::{self, Live, MonitorError, Notify};
@@ -101,6 +104,7 @@ pub(super) fn run(source: &Arc<Source>) {
         looked: None,
         next: Next::Nothing,
         last_message: None,
+        conditions: Conditions::default(),
         job: None,
         is_paused: false,
     };
@@ -126,6 +130,8 @@ struct Supervisor {
     next: Next,
     /// Last message about the targets.
     last_message: Option<String>,
+    /// What needed attention at the last turn.
+    conditions: Conditions,
     job: Option<(Arc<Job>, JoinHandle<()>)>,
     is_paused: bool,
 }
@@ -157,6 +163,7 @@ impl Supervisor {
                 {
                     self.source.warning(&format!("other commands will not find this daemon: {error}"));
                 }
+                self.source.context.events.attach(self.source.name(), &location.repository);
                 let catalogue = Vault::catalogue_of(&location);
                 *self.source.catalogue() =
                     catalogue.map_err(|error| self.source.warning(&error.to_string())).ok();
@@ -166,7 +173,7 @@ impl Supervisor {
                 self.is_paused = false;
                 self.maintain(now);
                 self.source.enter(Phase::Running);
-                self.source.message("running");
+                self.source.publish(EventKind::SourceRunning, "running", EventData::default());
             }
             Err(error) => self.failed(&error.to_string(), now),
         }
@@ -174,16 +181,23 @@ impl Supervisor {
 
     fn failed(&mut self, why: &str, now: Nanos) {
         let retry_at = self.backoff.failed(now);
+        self.conditions.failed();
         self.source.enter(Phase::Failed { why: why.to_owned(), retry_at });
         let pause = retry_at.saturating_sub(now) / SECOND;
-        self.source.warning(&format!("failed: {why}; tried again in {pause} s"));
+        let text = format!("failed: {why}; tried again in {pause} s");
+        let (error, retry_at) = (Some(why.to_owned()), Some(Time(retry_at)));
+        self.source.publish(
+            EventKind::SourceFailed,
+            &text,
+            EventData { error, retry_at, ..EventData::default() },
+        );
     }
 
     fn begin(&self) -> Result<Running, LiveError> {
         let config = self.config();
         let theirs = Arc::clone(&self.source);
         let notify: Notify =
-            Arc::new(move |notice| (theirs.context.tell)(theirs.name(), Event::Notice(notice)));
+            Arc::new(move |notice| (theirs.context.tell)(theirs.name(), LogEntry::Notice(notice)));
         let mut keeping = monitor::Options {
             command: "daemon run",
             threads: config.workers,
@@ -256,7 +270,7 @@ impl Supervisor {
         *self.source.catalogue() = None;
         {
             let mut state = self.source.state();
-            (state.live, state.files, state.overdue) = (None, None, None);
+            (state.live, state.files, state.sizes, state.overdue) = (None, None, None, None);
         }
         self.failed(&why, now);
     }
@@ -282,6 +296,7 @@ impl Supervisor {
             self.source.count();
         }
         self.look(now);
+        self.conditions.turn(&self.source);
         let next_scrub = self.next_scrub(now);
         if self.source.is_stopping() || paused {
             return;
@@ -348,7 +363,7 @@ impl Supervisor {
 
     /// The next job, if any.
     fn choose(&mut self, now: Nanos, next_scrub: Option<Nanos>) -> Option<Arc<Job>> {
-        let due = |work| Some(Arc::new(Job::new(work, true, now)));
+        let due = |work| Some(self.source.new_job(work, true));
         if let Next::Rebuild { targets, agreed } = std::mem::replace(&mut self.next, Next::Nothing) {
             let targets = targets.into_iter().map(String::from).collect();
             return due(Work::Rebuild { targets, agreed });
@@ -381,6 +396,7 @@ impl Supervisor {
             protect: config.limit,
         };
         self.source.state().job = Some(Arc::clone(&job));
+        announce::began(&self.source, &job);
         let (theirs, source) = (Arc::clone(&job), Arc::clone(&self.source));
         let work = move || {
             let compute = source.compute().map_err(|error| error.to_string());
@@ -388,8 +404,11 @@ impl Supervisor {
                 theirs.run(&location, limits, &compute).map_err(|error| error.to_string())
             });
             // Before the result is set: a client that waits for it may request the status next.
-            if let Ok(Ended { files, overdue, .. }) = &ended {
+            if let Ok(Ended { files, overdue, plan, .. }) = &ended {
                 let mut state = source.state();
+                if plan.is_some() {
+                    state.plan.clone_from(plan);
+                }
                 state.files = Some(files.clone());
                 state.overdue = overdue.clone().or(state.overdue.take());
             }
@@ -411,6 +430,7 @@ impl Supervisor {
             job.end(Err("it ended unexpectedly".to_owned()));
         }
         let ended = job.ended().unwrap_or_else(|| Err("it ended unexpectedly".to_owned()));
+        self.source.keep(&job);
         self.report_ended(&job, &ended, now);
         self.counted = None;
         let is_done = ended.as_ref().is_ok_and(|ended| ended.outcome != "stopped");
@@ -432,16 +452,22 @@ impl Supervisor {
                 self.looked = None;
             }
             Work::Survey => {
-                if let Ok(Ended { report: Timed { report: JobReport::Survey(survey), seconds }, .. }) = ended
+                if let Ok(Ended { report: Timed { report: JobReport::Survey(survey), seconds }, .. }) =
+                    ended.clone()
                     && let Some(targets) = &mut self.source.state().targets
                 {
                     targets.surveyed(Timed { report: survey, seconds });
                 }
                 self.looked = None;
             }
-            Work::Repair { .. } | Work::Protect => {}
+            Work::Repair(_) | Work::PlanRepair(_) | Work::Protect => {}
         }
-        self.source.state().job = None;
+        let outcome = ended.as_ref().map_or("failed", |ended| ended.outcome);
+        let mut state = self.source.state();
+        // At once, so that sums never fall.
+        state.job = None;
+        *state.totals.jobs.entry((job.work.word(), outcome)).or_default() += 1;
+        *state.totals.bytes.entry(job.work.word()).or_default() += job.bytes();
     }
 
     fn note_scrub(&mut self, began: Nanos) {
@@ -454,26 +480,19 @@ impl Supervisor {
     }
 
     fn report_ended(&self, job: &Job, ended: &Result<Ended, String>, now: Nanos) {
-        let word = job.work.word();
-        let (began, scheduled) = (job.began, job.scheduled);
+        announce::ended(&self.source, job, ended);
+        let (began, ended_at, scheduled) = (Time(job.began), Time(now), job.scheduled);
         let last = match ended {
             Ok(Ended { outcome, report, .. }) => {
-                let text = format!("{word}: {outcome}{}", report.report.summary());
-                // Scheduled jobs repeat; only their findings are reported.
-                match *outcome {
-                    "fine" if scheduled && !matches!(job.work, Work::Rebuild { .. }) => {}
-                    "fine" | "stopped" => self.source.message(&text),
-                    _ => self.source.warning(&text),
-                }
-                LastJob { began, ended: now, scheduled, outcome, report: Some(report.clone()), error: None }
+                let report = Some(report.clone());
+                LastJob { began, ended: ended_at, scheduled, outcome, report, error: None }
             }
             Err(why) => {
-                self.source.warning(&format!("{word}: {why}"));
                 let error = Some(why.clone());
-                LastJob { began, ended: now, scheduled, outcome: "failed", report: None, error }
+                LastJob { began, ended: ended_at, scheduled, outcome: "failed", report: None, error }
             }
         };
-        self.source.state().last.insert(word, last);
+        self.source.state().last.insert(job.work.word(), last);
     }
 
     fn end_job(&mut self) {
@@ -482,11 +501,16 @@ impl Supervisor {
             if thread.join().is_err() {
                 job.end(Err("it ended unexpectedly".to_owned()));
             }
+            self.source.keep(&job);
         }
-        let mut state = self.source.state();
-        state.job = None;
-        for job in state.waiting.drain(..) {
+        let waiting = {
+            let mut state = self.source.state();
+            state.job = None;
+            std::mem::take(&mut state.waiting)
+        };
+        for job in waiting {
             job.end(Err("the source ended before its turn came".to_owned()));
+            self.source.keep(&job);
         }
     }
 
@@ -503,7 +527,7 @@ impl Supervisor {
             note::remove(&repository);
         }
         *self.source.catalogue() = None;
-        self.source.message("stopped");
+        self.source.publish(EventKind::SourceStopped, "stopped", EventData::default());
         self.source.enter(Phase::Stopped);
     }
 }

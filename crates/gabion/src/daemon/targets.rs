@@ -1,5 +1,6 @@
 //! Target states of a pool over time, and the decision to survey or rebuild.
 
+use crate::report::Time;
 use crate::report::daemon::{GoneReport, PoolTargets, QuestionReport, SurveyReport, TargetReport, Timed};
 use gabion_vault::pool_rebuild::DEFAULT_SHARE;
 use gabion_vault::pool_rebuild::survey::TargetStates;
@@ -160,7 +161,7 @@ impl Targets {
         match self.decision.clone() {
             Decision::Nothing => known,
             Decision::Notice { gone, until } => {
-                let given_up_at = self.is_automatic.then_some(until);
+                let given_up_at = self.is_automatic.then_some(Time(until));
                 PoolTargets { notice: Some(GoneReport { gone, given_up_at }), ..known }
             }
             Decision::Rebuild { targets } => PoolTargets { rebuild: Some(targets), ..known },

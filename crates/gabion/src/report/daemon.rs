@@ -1,87 +1,57 @@
-//! Reports of the daemon: its status, the reports of its jobs, and its answers on the socket.
+//! Reports of the daemon: its status and the reports of its jobs.
 
 use super::pool::{FileColumns, IncompleteFile};
-use super::{DamagedFile, FileFailure, HeldReport, OverdueReport, RepairedFile};
+use super::{DamagedFile, FileFailure, HeldReport, OverdueReport, PathName, RepairedFile, Time};
 use gabion_vault::catalogue::State;
 use gabion_vault::monitor::Status;
 use gabion_vault::pool_rebuild::survey::FileHealth;
 use gabion_vault::storage::pool::config::TargetName;
 use gabion_vault::world::{Nanos, SECOND};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Progress or result of a request.
-#[derive(Debug, Clone, Serialize)]
-#[serde(untagged)]
-pub(crate) enum DaemonAnswer {
-    Status(Box<DaemonStatus>),
-    Paused {
-        paused: bool,
-        sources: Vec<String>,
-    },
-    Approved {
-        approved: String,
-    },
-    Reloaded {
-        ended: Vec<String>,
-        begun: Vec<String>,
-        kept: Vec<String>,
-        troubles: Vec<String>,
-    },
-    Stopping {
-        stopping: bool,
-        process: u32,
-    },
-    Queued {
-        queued: &'static str,
-        source: String,
-    },
-    Progress(ProgressReport),
-    Ended {
-        outcome: &'static str,
-        #[serde(flatten)]
-        report: Box<Timed<JobReport>>,
-    },
-}
-
 /// The daemon.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct DaemonStatus {
-    pub(crate) config: String,
+    pub(crate) config: PathName,
     pub(crate) host: String,
     pub(crate) process: u32,
-    pub(crate) program: &'static str,
-    pub(crate) since: Nanos,
-    pub(crate) now: Nanos,
-    pub(crate) socket: String,
+    pub(crate) program: String,
+    pub(crate) since: Time,
+    pub(crate) now: Time,
+    pub(crate) socket: PathName,
+    /// Sequence number of the last event.
+    pub(crate) last_sequence: u64,
     pub(crate) sources: Vec<SourceStatus>,
 }
 
 /// A source.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct SourceStatus {
     pub(crate) name: String,
-    pub(crate) kind: &'static str,
-    pub(crate) path: String,
-    pub(crate) at: Option<String>,
-    pub(crate) repository: Option<String>,
-    pub(crate) state: &'static str,
-    pub(crate) since: Nanos,
+    pub(crate) kind: String,
+    #[serde(flatten)]
+    pub(crate) path: PathName,
+    pub(crate) at: Option<PathName>,
+    pub(crate) repository: Option<PathName>,
+    pub(crate) state: String,
+    pub(crate) since: Time,
     pub(crate) reason: Option<String>,
-    pub(crate) retry_at: Option<Nanos>,
+    pub(crate) retry_at: Option<Time>,
     pub(crate) paused: bool,
     pub(crate) live: Option<LiveSummary>,
     pub(crate) files: Option<FileCounts>,
     pub(crate) job: Option<ProgressReport>,
     pub(crate) waiting: usize,
-    pub(crate) last: BTreeMap<&'static str, LastJob>,
+    pub(crate) last: BTreeMap<String, LastJob>,
     pub(crate) scrub: Option<ScrubSchedule>,
     pub(crate) scrub_overdue: Option<OverdueReport>,
     pub(crate) pool: Option<PoolTargets>,
 }
 
 /// Status of the watch or mount of a source.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct LiveSummary {
     source: &'static str,
     events: u64,
@@ -90,7 +60,7 @@ pub(crate) struct LiveSummary {
     pending: u64,
     lag_seconds: f64,
     scans: u64,
-    last_scan: Option<Nanos>,
+    last_scan: Option<Time>,
     encoded: u64,
     encoded_bytes: u64,
     failures: u64,
@@ -109,7 +79,7 @@ impl LiveSummary {
             pending: live.pending,
             lag_seconds: live.lag(now) as f64 / SECOND as f64,
             scans: live.scans,
-            last_scan: live.last_scan,
+            last_scan: live.last_scan.map(Time),
             encoded: live.done.encoded,
             encoded_bytes: live.done.encoded_bytes,
             failures: live.done.failures,
@@ -120,7 +90,7 @@ impl LiveSummary {
 }
 
 /// Number of files in the catalogue, and by state.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct FileCounts {
     known: u64,
     degraded: u64,
@@ -138,18 +108,18 @@ impl FileCounts {
 }
 
 /// The schedule of scrubs.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct ScrubSchedule {
-    pub(crate) every_s: i64,
+    pub(crate) every_seconds: i64,
     pub(crate) percent: u8,
     pub(crate) repair: bool,
     pub(crate) by_policy: bool,
-    pub(crate) last: Option<Nanos>,
-    pub(crate) next: Option<Nanos>,
+    pub(crate) last: Option<Time>,
+    pub(crate) next: Option<Time>,
 }
 
 /// The targets of a pool, and what is decided about them.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
 pub(crate) struct PoolTargets {
     pub(crate) targets: Vec<TargetReport>,
     pub(crate) automatic: bool,
@@ -158,54 +128,69 @@ pub(crate) struct PoolTargets {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) notice: Option<GoneReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<String>>")]
     pub(crate) rebuild: Option<Vec<TargetName>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<String>>")]
     pub(crate) verify: Option<Vec<TargetName>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ask: Option<QuestionReport>,
 }
 
 /// A target of a pool.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct TargetReport {
+    #[schemars(with = "String")]
     pub(crate) name: TargetName,
     pub(crate) state: &'static str,
 }
 
+impl TargetReport {
+    /// True if nothing on it can be read now.
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self.state, "gone" | "given up")
+    }
+}
+
 /// Targets that are gone.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct GoneReport {
+    #[schemars(with = "Vec<String>")]
     pub(crate) gone: Vec<TargetName>,
-    pub(crate) given_up_at: Option<Nanos>,
+    pub(crate) given_up_at: Option<Time>,
 }
 
 /// Targets whose loss an operator has to confirm.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct QuestionReport {
+    #[schemars(with = "Vec<String>")]
     pub(crate) gone: Vec<TargetName>,
     pub(crate) agreement: String,
     pub(crate) why: String,
 }
 
 /// Progress of a job.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct ProgressReport {
-    pub(crate) work: &'static str,
+    pub(crate) job_id: u64,
+    pub(crate) work: String,
     pub(crate) scheduled: bool,
-    pub(crate) since: Nanos,
-    pub(crate) step: &'static str,
+    pub(crate) since: Time,
+    pub(crate) step: String,
     pub(crate) waiting_for: Option<String>,
     pub(crate) files: u64,
     pub(crate) bytes: u64,
     pub(crate) total_files: Option<u64>,
     pub(crate) total_bytes: Option<u64>,
+    /// Estimate of the remaining time of the step.
+    pub(crate) eta_seconds: Option<f64>,
 }
 
 /// The last end of a kind of job.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct LastJob {
-    pub(crate) began: Nanos,
-    pub(crate) ended: Nanos,
+    pub(crate) began: Time,
+    pub(crate) ended: Time,
     pub(crate) scheduled: bool,
     pub(crate) outcome: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -215,7 +200,7 @@ pub(crate) struct LastJob {
 }
 
 /// A report with the time that the job took.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct Timed<R> {
     #[serde(flatten)]
     pub(crate) report: R,
@@ -223,10 +208,11 @@ pub(crate) struct Timed<R> {
 }
 
 /// Report of a job. Its lists have at most 100 names.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum JobReport {
     Scrub(ScrubJobReport),
+    RepairPlan(RepairPlanReport),
     Repair(RepairJobReport),
     Rebuild(RebuildJobReport),
     Protect(ProtectJobReport),
@@ -234,7 +220,7 @@ pub(crate) enum JobReport {
 }
 
 /// Report of a scrub.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct ScrubJobReport {
     pub(crate) files: u64,
     pub(crate) bytes: u64,
@@ -242,6 +228,7 @@ pub(crate) struct ScrubJobReport {
     pub(crate) changing: u64,
     pub(crate) resumed: u64,
     pub(crate) stopped: bool,
+    #[schemars(with = "String")]
     pub(crate) worst: State,
     pub(crate) damaged: usize,
     pub(crate) damage: Vec<DamagedFile>,
@@ -250,8 +237,24 @@ pub(crate) struct ScrubJobReport {
     pub(crate) repair: Option<RepairJobReport>,
 }
 
+/// Plan of a repair.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct RepairPlanReport {
+    /// Names the plan: a repair carries it out by this digest.
+    pub(crate) digest: String,
+    pub(crate) examined: u64,
+    /// Number of files to repair.
+    pub(crate) files: usize,
+    /// The first of them.
+    pub(crate) repair: Vec<DamagedFile>,
+    /// Files that were written since they were protected and are left alone.
+    pub(crate) kept: Vec<DamagedFile>,
+    pub(crate) failed: Vec<FileFailure>,
+    pub(crate) stopped: bool,
+}
+
 /// Report of a repair.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct RepairJobReport {
     pub(crate) examined: u64,
     pub(crate) files: usize,
@@ -262,18 +265,23 @@ pub(crate) struct RepairJobReport {
 }
 
 /// Report of a rebuild.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct RebuildJobReport {
+    #[schemars(with = "Vec<String>")]
     pub(crate) gone: Vec<TargetName>,
+    #[schemars(with = "Vec<String>")]
     pub(crate) retired: Vec<TargetName>,
+    #[schemars(with = "Vec<String>")]
     pub(crate) returned: Vec<TargetName>,
     pub(crate) files: u64,
     pub(crate) total: usize,
     pub(crate) bytes: u64,
     pub(crate) verified_columns: u64,
+    #[schemars(with = "Vec<String>")]
     pub(crate) reinstated: Vec<TargetName>,
     pub(crate) unplaced: Vec<FileColumns>,
     pub(crate) unmoved: Vec<FileColumns>,
+    #[schemars(with = "Vec<String>")]
     pub(crate) unverified: BTreeSet<TargetName>,
     pub(crate) lost: Vec<IncompleteFile>,
     pub(crate) failed: Vec<FileFailure>,
@@ -282,7 +290,7 @@ pub(crate) struct RebuildJobReport {
 }
 
 /// Report of protecting.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct ProtectJobReport {
     pub(crate) files: u64,
     pub(crate) bytes: u64,
@@ -296,13 +304,13 @@ pub(crate) struct ProtectJobReport {
     pub(crate) held: Option<HeldReport>,
     pub(crate) pending: u64,
     pub(crate) damaged: Vec<DamagedFile>,
-    pub(crate) affected: BTreeMap<&'static str, u64>,
-    pub(crate) write_once_changed: Vec<String>,
+    pub(crate) affected: BTreeMap<String, u64>,
+    pub(crate) write_once_changed: Vec<PathName>,
     pub(crate) mirrors_not_healed: Vec<String>,
 }
 
 /// Report of a survey: files of a pool by the columns that they miss.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
 pub(crate) struct SurveyReport {
     pub(crate) whole: u64,
     pub(crate) pending: u64,
@@ -312,12 +320,14 @@ pub(crate) struct SurveyReport {
     pub(crate) unreadable: u64,
     pub(crate) named: Vec<SurveyedFile>,
     /// Targets that files miss.
+    #[schemars(with = "Vec<String>")]
     pub(crate) missed: BTreeSet<TargetName>,
 }
 
 /// A degraded or lost file of a pool.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct SurveyedFile {
+    #[schemars(with = "String")]
     pub(crate) health: FileHealth,
     #[serde(flatten)]
     pub(crate) file: IncompleteFile,
@@ -335,6 +345,9 @@ impl JobReport {
                     .collect()
             }
             JobReport::Repair(repair) => vec![(repair.files as u64, "files")],
+            JobReport::RepairPlan(plan) => {
+                vec![(plan.examined, "examined"), (plan.files as u64, "to repair")]
+            }
             JobReport::Rebuild(rebuild) => vec![(rebuild.files, "files")],
             JobReport::Protect(done) => {
                 vec![(done.files, "files"), (done.encoded, "encoded"), (done.failures, "failed")]
@@ -347,6 +360,9 @@ impl JobReport {
                 vec![names("damage", &scrub.damage, |it| &it.path), failed(&scrub.failed)]
             }
             JobReport::Repair(repair) => vec![failed(&repair.failed)],
+            JobReport::RepairPlan(plan) => {
+                vec![names("repair", &plan.repair, |it| &it.path), failed(&plan.failed)]
+            }
             JobReport::Rebuild(rebuild) => vec![
                 failed(&rebuild.failed),
                 names("lost", &rebuild.lost, IncompleteFile::path),
@@ -362,7 +378,7 @@ impl JobReport {
 }
 
 /// The first names of a list, with their label.
-fn names<T>(label: &str, list: &[T], path: impl Fn(&T) -> &str) -> Option<String> {
-    let names: Vec<&str> = list.iter().take(3).map(path).collect();
+fn names<T>(label: &str, list: &[T], path: impl Fn(&T) -> &PathName) -> Option<String> {
+    let names: Vec<String> = list.iter().take(3).map(|item| path(item).to_string()).collect();
     (!names.is_empty()).then(|| format!("{label}: {}", names.join(", ")))
 }

@@ -1,6 +1,6 @@
 //! Reports of `gabion pool`.
 
-use super::{FileFailure, path_text};
+use super::{FileFailure, PathName, path_text};
 use gabion_vault::pool_rebuild::survey::{FileHealth, PoolOverview};
 use gabion_vault::pool_rebuild::{FileError, Plan, PlannedFile, RebuildReport};
 use gabion_vault::storage::pool::config::{Config, TargetName};
@@ -8,6 +8,7 @@ use gabion_vault::storage::pool::stub::Stub;
 use gabion_vault::storage::pool::{DirectoryEntry, HealReport, Orphan, Status, Sweep};
 use gabion_vault::tree::Kind;
 use gabion_vault::world::Nanos;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -242,19 +243,21 @@ pub struct FilesReport<'a> {
 }
 
 /// A file that misses columns.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct IncompleteFile {
-    path: String,
+    #[serde(flatten)]
+    path: PathName,
+    #[schemars(with = "Vec<String>")]
     misses: Vec<TargetName>,
 }
 
 impl IncompleteFile {
     /// Of a path and the targets that it misses.
     pub(crate) fn new(path: &[u8], misses: &[TargetName]) -> IncompleteFile {
-        IncompleteFile { path: path_text(path), misses: misses.to_vec() }
+        IncompleteFile { path: PathName::new(path), misses: misses.to_vec() }
     }
 
-    pub(crate) fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &PathName {
         &self.path
     }
 }
@@ -360,18 +363,19 @@ pub struct PoolRebuildReport<'a> {
 }
 
 /// A number of columns of a file.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct FileColumns {
-    path: String,
+    #[serde(flatten)]
+    path: PathName,
     columns: usize,
 }
 
 impl FileColumns {
     pub(crate) fn new((path, columns): &(Vec<u8>, usize)) -> FileColumns {
-        FileColumns { path: path_text(path), columns: *columns }
+        FileColumns { path: PathName::new(path), columns: *columns }
     }
 
-    pub(crate) fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &PathName {
         &self.path
     }
 }

@@ -2,6 +2,7 @@
 
 /// One module around all of them: runs that have nothing to gain from these tests leave them out by its name.
 mod daemon {
+    mod api;
     #[path = "../../mount/can_mount.rs"]
     mod can_mount;
     #[path = "../../vault/captured_output.rs"]
@@ -12,7 +13,11 @@ mod daemon {
     mod disks;
     mod faults;
     mod fixture;
+    mod http;
+    mod metrics;
     mod pool;
+    mod schema;
+    mod storms;
     mod supervision;
     #[path = "../../vault/test_rng.rs"]
     mod test_rng;

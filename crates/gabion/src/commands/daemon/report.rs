@@ -2,6 +2,7 @@
 
 use crate::output::{bytes, count, files};
 use gabion::exit::Outcome;
+use gabion_platform::display_path::DisplayPath;
 use serde_json::Value;
 
 /// Most names that are listed.
@@ -63,17 +64,23 @@ fn print_names(word: &str, list: &Value) {
     let names: Vec<&Value> = list.as_array().into_iter().flatten().collect();
     for item in names.iter().take(FIRST) {
         let why = item["why"].as_str().map(|why| format!(": {why}")).unwrap_or_default();
-        outln!("  {word:<9} {}{why}", item["path"].as_str().unwrap_or("?"));
+        outln!("  {word:<9} {}{why}", shown(&item["path"]));
     }
     if names.len() > FIRST {
         outln!("  and {} more; --json lists them", names.len() - FIRST);
     }
 }
 
+/// A path of a report, escaped for the terminal.
+pub(super) fn shown(path: &Value) -> String {
+    DisplayPath::bytes(path.as_str().unwrap_or("?").as_bytes()).to_string()
+}
+
 /// Prints an answer key by key.
 pub(super) fn print_words(done: &Value) {
     for (key, value) in done.as_object().into_iter().flatten() {
         match value {
+            _ if key == "version" => {}
             Value::Array(list) if list.is_empty() => {}
             Value::Array(list) => {
                 let words: Vec<&str> = list.iter().filter_map(Value::as_str).collect();

@@ -9,7 +9,7 @@ use crate::output::print_json;
 use anyhow::Context;
 use gabion::daemon::config::Config;
 use gabion::daemon::notify::Supervisor;
-use gabion::daemon::{Environment, Event, Tell, run};
+use gabion::daemon::{Environment, LogEntry, Tell, run};
 use gabion::exit::Outcome;
 use gabion::privileges;
 use gabion_platform::display_path::DisplayPath;
@@ -100,6 +100,7 @@ impl Args {
                 source.protection.check_policy(&text, &DEFAULT_CODE.parse()?)?;
             }
         }
+        gabion::daemon::api::check(&config.api).context("[api]")?;
         let socket = config.socket.clone().or_else(|| self.place.path());
         if self.json {
             print_json(&Settings::new(config, socket.as_deref()));
@@ -108,6 +109,10 @@ impl Args {
         let place =
             socket.map_or_else(|| "nowhere".to_owned(), |socket| DisplayPath::path(&socket).to_string());
         outln!("socket {place}, stops within {}", Duration(config.stop_within));
+        if let Some(listen) = config.api.listen {
+            let tls = if config.api.tls_certificate.is_some() { "with TLS" } else { "without TLS" };
+            outln!("API at {listen}, {tls}");
+        }
         for source in &config.sources {
             outln!("{}: {}", source.name, source.kind());
             for (key, value) in
@@ -135,9 +140,9 @@ fn printers(json: bool, quiet: bool) -> Tell {
             Arc::clone(printers.entry(name.to_owned()).or_insert_with(new))
         };
         match event {
-            Event::Notice(notice) => printer.notice(notice),
-            Event::Message(text) => printer.message(text),
-            Event::Warning(text) => printer.warning(text),
+            LogEntry::Notice(notice) => printer.notice(notice),
+            LogEntry::Message(text) => printer.message(text),
+            LogEntry::Warning(text) => printer.warning(text),
         }
     })
 }

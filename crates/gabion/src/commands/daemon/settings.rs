@@ -13,7 +13,17 @@ pub(super) struct Settings<'a> {
     config: String,
     socket: Option<String>,
     stop_within: String,
+    api: ApiSettings<'a>,
     sources: Vec<SourceSettings<'a>>,
+}
+
+/// The settings of the API, without its secrets.
+#[derive(Serialize)]
+struct ApiSettings<'a> {
+    group: &'a str,
+    listen: Option<String>,
+    tls: bool,
+    hosts: &'a [String],
 }
 
 /// The settings of a source.
@@ -66,6 +76,12 @@ impl<'a> Settings<'a> {
             config: system_path_text(&config.path),
             socket: socket.map(system_path_text),
             stop_within: time(config.stop_within),
+            api: ApiSettings {
+                group: &config.api.group,
+                listen: config.api.listen.map(|listen| listen.to_string()),
+                tls: config.api.tls_certificate.is_some(),
+                hosts: &config.api.hosts,
+            },
             sources: config.sources.iter().map(SourceSettings::new).collect(),
         }
     }

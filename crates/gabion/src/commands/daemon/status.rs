@@ -1,12 +1,14 @@
 //! `gabion daemon status`.
 
 use super::Alone;
+use super::report::shown;
 use crate::commands::vault::FIRST;
 use crate::commands::vault::events::filesystem_wide_watch;
 use crate::commands::vault::status::overdue_scrubs;
 use crate::output::{ago, bytes, count};
-use gabion::daemon::protocol::Request;
+use gabion::daemon::client::Request;
 use gabion::exit::Outcome;
+use gabion::report::Time;
 use gabion_vault::world::{Nanos, moment};
 use serde_json::Value;
 
@@ -34,17 +36,22 @@ impl Args {
         if self.how.json {
             outln!("{status}");
         } else {
-            let now = status["now"].as_i64().unwrap_or(0);
+            let now = time(&status["now"]).unwrap_or(0);
             outln!(
                 "daemon, process {}, {}, started {}",
                 status["process"],
-                status["config"].as_str().unwrap_or("?"),
-                ago(now, status["since"].as_i64().unwrap_or(now))
+                shown(&status["config"]["path"]),
+                ago(now, time(&status["since"]).unwrap_or(now))
             );
             sources.iter().for_each(|source| print(source, now));
         }
         Ok(sources.iter().map(|source| outcome(source)).fold(Outcome::Fine, worse))
     }
+}
+
+/// A time of a report.
+fn time(value: &Value) -> Option<Nanos> {
+    value.as_str()?.parse::<Time>().ok().map(|time| time.0)
 }
 
 fn worse(one: Outcome, other: Outcome) -> Outcome {
@@ -74,11 +81,11 @@ fn outcome(source: &Value) -> Outcome {
 /// Prints the state of a source.
 pub(in crate::commands) fn print(source: &Value, now: Nanos) {
     let text = |key: &str| source[key].as_str().unwrap_or("");
-    let at = source["at"].as_str().map(|at| format!(" at {at}")).unwrap_or_default();
-    outln!("{}: {} {} {}{at}", text("name"), text("state"), text("kind"), text("path"));
+    let at = &source["at"]["path"];
+    let at = if at.is_string() { format!(" at {}", shown(at)) } else { String::new() };
+    outln!("{}: {} {} {}{at}", text("name"), text("state"), text("kind"), shown(&source["path"]));
     if let Some(why) = source["reason"].as_str() {
-        let again = source["retry_at"]
-            .as_i64()
+        let again = time(&source["retry_at"])
             .map(|at| format!("; tried again in {} s", (at - now).max(0) / 1_000_000_000));
         outln!("  {why}{}", again.unwrap_or_default());
     }
@@ -113,17 +120,18 @@ pub(in crate::commands) fn print(source: &Value, now: Nanos) {
         );
     }
     for (word, last) in source["last"].as_object().into_iter().flatten() {
-        let ended = ago(now, last["ended"].as_i64().unwrap_or(now));
+        let ended = ago(now, time(&last["ended"]).unwrap_or(now));
         let why = last["error"].as_str().map(|why| format!(": {why}")).unwrap_or_default();
         outln!("  last {word} {ended}: {}{why}", last["outcome"].as_str().unwrap_or(""));
     }
     let overdue = &source["scrub_overdue"];
-    if let Some(oldest) = overdue["oldest"]["path"].as_str() {
-        let verified = ago(now, overdue["oldest"]["verified"].as_i64().unwrap_or(now));
+    if overdue["oldest"].is_object() {
+        let verified = ago(now, time(&overdue["oldest"]["verified"]).unwrap_or(now));
+        let oldest = &shown(&overdue["oldest"]["path"]);
         let number = overdue["files"].as_u64().unwrap_or(0);
         outln!("  {}", overdue_scrubs(number, oldest, &verified));
     }
-    if let Some(next) = source["scrub"]["next"].as_i64() {
+    if let Some(next) = time(&source["scrub"]["next"]) {
         outln!("  next scrub {}", if next <= now { "now".to_owned() } else { moment(next) });
     }
 }
@@ -149,16 +157,12 @@ fn print_pool(pool: &Value, name: &str) {
         list.as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
     };
     if pool["notice"].is_object() {
-        let until = pool["notice"]["given_up_at"].as_i64().map(|at| format!(", given up at {}", moment(at)));
+        let until = time(&pool["notice"]["given_up_at"]).map(|at| format!(", given up at {}", moment(at)));
         outln!("  DEGRADED: {} gone{}", names(&pool["notice"]["gone"]), until.unwrap_or_default());
     }
     for file in pool["files"]["named"].as_array().into_iter().flatten().take(FIRST) {
         let word = file["health"].as_str().unwrap_or("");
-        outln!(
-            "    {word:<9} {} (missing on {})",
-            file["path"].as_str().unwrap_or("?"),
-            names(&file["misses"])
-        );
+        outln!("    {word:<9} {} (missing on {})", shown(&file["path"]), names(&file["misses"]));
     }
     let affected = |key: &str| pool["files"][key].as_u64().unwrap_or(0);
     let more = (affected("degraded") + affected("lost")).saturating_sub(FIRST as u64);

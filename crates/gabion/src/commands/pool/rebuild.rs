@@ -6,7 +6,7 @@ use crate::commands::served::{self, Turn};
 use crate::commands::vault::{BEGUN, Effort, FIRST};
 use crate::output::{OutputArgs, bytes, files, print_json};
 use gabion::compute::{Compute, DeviceChoice};
-use gabion::daemon::protocol::Request;
+use gabion::daemon::client::Request;
 use gabion::exit::Outcome;
 use gabion::report::pool::{PoolRebuildPlanReport, PoolRebuildReport};
 use gabion_platform::display_path::DisplayPath;

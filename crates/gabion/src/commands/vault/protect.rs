@@ -12,7 +12,7 @@ use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
 use crate::output::{OutputArgs, bytes, count, files, print_json};
 use gabion::compute::Compute;
-use gabion::daemon::protocol::Request;
+use gabion::daemon::client::Request;
 use gabion::exit::Outcome;
 use gabion::report::{HeldReport, ProtectPlanReport, ProtectReport};
 use gabion_platform::display_path::DisplayPath;

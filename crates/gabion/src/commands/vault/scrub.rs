@@ -5,7 +5,7 @@ use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
 use crate::output::{OutputArgs, bytes, files, print_json};
 use gabion::compute::Compute;
-use gabion::daemon::protocol::Request;
+use gabion::daemon::client::Request;
 use gabion::exit::Outcome;
 use gabion::report::ScrubReport;
 use gabion_platform::display_path::DisplayPath;

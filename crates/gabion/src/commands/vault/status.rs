@@ -2,12 +2,13 @@
 
 use super::events::filesystem_wide_watch;
 use super::protect::WRITE_ONCE_ADVICE;
+use super::status_metrics;
 use super::work::hosts;
 use super::{Effort, FIRST, Which, ranges};
 use crate::commands::daemon::print_source;
 use crate::commands::served;
 use crate::output::{OutputArgs, ago, bytes, count, files, print_json};
-use gabion::daemon::protocol::Request;
+use gabion::daemon::client::Request;
 use gabion::exit::Outcome;
 use gabion::report::status::StatusReport;
 use gabion_platform::display_path::DisplayPath;
@@ -24,6 +25,7 @@ Examples:
   gabion status /srv/photos
   gabion status /srv/photos/2026 --files
   gabion status /srv/photos --json | jq .lost
+  gabion status /srv/photos --format prometheus > /var/lib/prometheus/node-exporter/gabion.prom
 
 The table has a row for each configured number of redundancy blocks per stripe and a column for the actual number: how many \
 more blocks can be lost before data is lost. Files that changed since they were protected are in column 0. The scrub of a file is \
@@ -43,8 +45,18 @@ pub(crate) struct Args {
     /// Do not scan the tree; changes since the last protect are not counted
     #[arg(long)]
     no_scan: bool,
+    /// Format of the output: `prometheus` prints metrics, for the textfile collector of the node exporter
+    #[arg(long, value_enum, default_value_t = Format::Text, conflicts_with = "json")]
+    format: Format,
     #[command(flatten)]
     output: OutputArgs,
+}
+
+/// Format of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    Text,
+    Prometheus,
 }
 
 impl Args {
@@ -54,12 +66,13 @@ impl Args {
         let status = self
             .output
             .run(&Effort::ALL, |context| status(&vault, &inside, !self.no_scan, names, context))??;
-        let daemon = served::by(&vault).and_then(|(mut client, note)| {
-            client.ask(&Request::Status { source: Some(note.source) }, &mut |_| {}).ok()
-        });
+        let daemon = served::by(&vault)
+            .and_then(|(mut client, note)| client.ask(&Request::Status { source: Some(note.source) }).ok());
         let workers = vault.changelog.workers(vault.clock.now()).ok();
         if self.output.json {
             print_json(&StatusReport::new(&vault, &status, daemon.as_ref(), workers.as_deref()));
+        } else if self.format == Format::Prometheus {
+            out!("{}", status_metrics::text(&vault, &status));
         } else {
             self.print(&vault, &status);
             if let Some(workers) = workers.filter(|workers| !workers.is_empty()) {

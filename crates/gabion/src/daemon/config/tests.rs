@@ -122,3 +122,23 @@ fn a_scrub_without_every_goes_by_the_policy() {
     assert!(!scrub("{ every = \"30d\" }").by_policy);
     assert!(parse("{ percent = 4 }").unwrap_err().to_string().contains("needs every"));
 }
+
+#[test]
+fn the_api_needs_tokens_and_for_other_hosts_tls() {
+    let source = "[[source]]\nname = 'a'\nwatch = '/x'\n";
+    let with = |api: &str| parse(&format!("[api]\n{api}\n{source}"));
+    assert_eq!(parse(source).unwrap().api.group, "gabion");
+    let api = with("listen = '127.0.0.1:7443'\nread_tokens = 'r'").unwrap().api;
+    assert_eq!(api.listen.unwrap().port(), 7443);
+    assert_eq!(api.read_tokens.as_deref(), Some(Path::new("/etc/gabion/r")));
+    assert!(with("listen = '[::]:7443'\nadmin_tokens = 'r'\ntls_certificate = 'c'\ntls_key = 'k'").is_ok());
+    for (api, word) in [
+        ("listen = '127.0.0.1:7443'", "tokens"),
+        ("listen = '127.0.0.1'\nread_tokens = 'r'", "7443"),
+        ("listen = '192.0.2.1:7443'\nread_tokens = 'r'", "tls_certificate"),
+        ("tls_key = 'k'", "belong together"),
+        ("port = 1", "port"),
+    ] {
+        assert!(with(api).unwrap_err().to_string().contains(word), "{api}");
+    }
+}

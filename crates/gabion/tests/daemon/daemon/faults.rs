@@ -1,11 +1,10 @@
 //! Killed daemons, failing sources, and malformed requests.
 
-use super::fixture::{Fixture, PATIENCE, can_mount};
+use super::fixture::{Fixture, can_mount};
 use super::test_rng::TestRng;
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::io::Write;
-use std::time::Duration;
 
 #[test]
 fn mounted_kill_at_any_moment_and_the_next_run_converges() {
@@ -104,7 +103,7 @@ fn one_source_that_fails_keeps_no_other_from_its_work() {
     assert_eq!(source["state"], "failed", "{source:#}");
     let why = source["reason"].as_str().unwrap();
     assert!(why.contains("not there") && why.contains("No such file"), "{why}");
-    assert!(source["retry_at"].is_i64());
+    assert!(source["retry_at"].is_string());
     let source = fixture.until("away", "it has failed", |source| source["state"] == "failed");
     assert!(source["reason"].as_str().unwrap().contains("changelog"), "{source:#}");
     let output = fixture.run(&["daemon", "status"]);
@@ -187,64 +186,6 @@ fn a_daemon_of_root_gives_up_privileges_that_it_does_not_need() {
         threads += 1;
     }
     assert!(threads > 1, "the threads of a source must be among them: {threads}");
-    fixture.stop(Signal::TERM);
-}
-
-#[test]
-fn malformed_input_at_the_socket_is_harmless() {
-    let mut fixture = Fixture::new();
-    let photos = fixture.watched("photos", "");
-    fixture.configure(&photos);
-    fixture.start();
-    use std::os::unix::fs::PermissionsExt;
-    let mode = std::fs::metadata(fixture.path("sock")).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600);
-    let soon = PATIENCE;
-    for bytes in [
-        &b"\n"[..],
-        b"GET / HTTP/1.1\r\n\r\n",
-        b"{}\n{\"version\":7}\n",
-        b"\xff\xfe\x00\x01\n",
-        b"{\"version\":1,\"request\":\"status\",\"source\":\"../../etc\"}\n",
-        b"{\"version\":1,\"request\":\"rebuild\",\"source\":\"photos\"}\n",
-        b"{\"version\":1,\"request\":\"approve\",\"source\":\"photos\",\"digest\":\"../x\"}\n",
-        b"{\"version\":1,\"request\":\"scrub\",\"source\":\"photos\",\"percent\":0}\n",
-    ] {
-        let answer = fixture.send(bytes, soon);
-        let lines: Vec<Value> = answer.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert!(!lines.is_empty() && lines.iter().all(|line| line["error"].is_string()), "{answer}");
-    }
-    // A line without an end, and one that is too deep.
-    let long = fixture.send(&vec![b'['; 5_000_000], soon);
-    assert!(long.contains("at most"), "{long}");
-    let mut deep = b"{\"version\":1,\"request\":\"status\",\"source\":".to_vec();
-    deep.extend(vec![b'['; 10_000]);
-    deep.push(b'\n');
-    assert!(fixture.send(&deep, soon).contains("error"));
-    // Chance, and half of what would be a request.
-    let mut seed = TestRng(0xbad);
-    let whole = b"{\"version\":1,\"request\":\"status\"}\n";
-    for _ in 0..150 {
-        let size = seed.below(600) as usize;
-        let mut bytes = seed.bytes(size);
-        bytes.extend(&whole[..(seed.next() as usize) % whole.len()]);
-        fixture.send(&bytes, soon);
-    }
-    // More connections than there may be, all silent.
-    let silent: Vec<_> =
-        (0..80).map(|_| std::os::unix::net::UnixStream::connect(fixture.path("sock")).unwrap()).collect();
-    drop(silent);
-    let began = gabion_vault::world::Stopwatch::start();
-    loop {
-        let answer = fixture.ask(json!({ "request": "status" }));
-        if answer["result"]["sources"][0]["state"] == "running" {
-            break;
-        }
-        assert!(began.elapsed() < PATIENCE, "{answer}");
-        std::thread::sleep(Duration::from_millis(200));
-    }
-    fixture.write("photos/after", b"after all that");
-    fixture.until_protected("photos", "photos", 5);
     fixture.stop(Signal::TERM);
 }
 

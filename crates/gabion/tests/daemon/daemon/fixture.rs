@@ -3,11 +3,12 @@
 pub(crate) use super::can_mount::can_mount;
 use super::captured_output::CapturedOutput;
 pub(crate) use super::corruption::rot;
+use super::http::{Answer, exchange, request};
 use super::test_rng::TestRng;
 use gabion_vault::world::Stopwatch;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Read, Write};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -205,24 +206,44 @@ impl Fixture {
         )
     }
 
-    /// Sends bytes as they are; what comes back until the other side hangs up, or nothing comes for a while.
-    pub(crate) fn send(&self, bytes: &[u8], patience: Duration) -> String {
-        let mut stream = UnixStream::connect(self.path("sock")).unwrap();
-        stream.set_read_timeout(Some(patience)).unwrap();
+    /// Sends bytes to the socket as they are; what comes back until the other side hangs up.
+    pub(crate) fn send(&self, bytes: &[u8]) -> Vec<u8> {
+        let stream = UnixStream::connect(self.path("sock")).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        // It may hang up before all of it is sent.
-        let _ = stream.write_all(bytes);
-        let _ = stream.shutdown(std::net::Shutdown::Write);
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        String::from_utf8(answer).unwrap()
+        exchange(stream, bytes)
     }
 
     /// Asks as programs do.
-    pub(crate) fn ask(&self, mut request: Value) -> Value {
-        request["version"] = json!(1);
-        let answer = self.send(format!("{request}\n").as_bytes(), PATIENCE);
-        serde_json::from_str(answer.lines().last().unwrap_or_default()).unwrap()
+    pub(crate) fn http(&self, method: &str, path: &str, body: &str) -> Answer {
+        Answer::parse(&self.send(&request(method, path, &[], body)))
+    }
+
+    /// Reads something that is there.
+    pub(crate) fn get(&self, path: &str) -> Value {
+        let answer = self.http("GET", path, "");
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        answer.json()
+    }
+
+    /// The description of the API.
+    pub(crate) fn get_document(&self) -> Value {
+        self.get("/api/v1/openapi.json")
+    }
+
+    /// Starts a job, and waits until it has ended.
+    pub(crate) fn job(&self, path: &str, body: &str) -> Value {
+        let answer = self.http("POST", path, body);
+        assert_eq!(answer.status, 202, "{path}: {answer:?}");
+        let id = answer.json()["job"]["id"].as_u64().unwrap();
+        let began = Stopwatch::start();
+        loop {
+            let job = self.get(&format!("/api/v1/jobs/{id}?wait=10"))["job"].take();
+            if job["state"] == "ended" || job["state"] == "failed" {
+                return job;
+            }
+            assert!(began.elapsed() < PATIENCE, "{job}");
+        }
     }
 }
 

@@ -237,7 +237,7 @@ fn mounted_pool_survives_the_loss_of_its_vault() {
     let files = fill(&fixture);
     fixture.until_protected("tank", "tank", 6);
     let source = fixture.source("tank");
-    let repository = source["repository"].as_str().unwrap().to_owned();
+    let repository = source["repository"]["path"].as_str().unwrap().to_owned();
     let directory =
         std::path::Path::new(&repository).parent().unwrap().file_name().unwrap().to_str().unwrap();
     let number: usize = directory[1..].parse().unwrap();
@@ -246,7 +246,7 @@ fn mounted_pool_survives_the_loss_of_its_vault() {
     let source = fixture.until("tank", "it is rebuilt", |source| {
         source["state"] == "running" && state_of(source, &name) == "replaced"
     });
-    assert_ne!(source["repository"].as_str(), Some(repository.as_str()));
+    assert_ne!(source["repository"]["path"].as_str(), Some(repository.as_str()));
     assert_right(&fixture, &files);
     fixture.stop(Signal::TERM);
 }
