@@ -3,7 +3,7 @@
 //! position all sources are read before up to six outputs are written.
 
 use crate::field::PRODUCTS;
-use crate::tables::BYTES;
+use crate::tables::{self, BYTES};
 
 /// Outputs that ISA-L computes in one pass.
 const ROWS_AT_ONCE: usize = 6;
@@ -13,8 +13,8 @@ const ROWS_AT_ONCE: usize = 6;
 pub(crate) enum Reading {
     /// As the portable functions of ISA-L: the second byte is the coefficient.
     Coefficient,
-    /// As its vector functions: two look-ups of nibbles.
-    Nibbles,
+    /// As its vector functions: a bit matrix, or two look-ups of nibbles, whatever the table holds.
+    Vector,
 }
 
 /// Products of all 256 bytes with the coefficient of a table.
@@ -25,15 +25,19 @@ unsafe fn products_of(reading: Reading, table: *const u8) -> [u8; 256] {
     match reading {
         // SAFETY: within the 32 bytes.
         Reading::Coefficient => PRODUCTS[usize::from(unsafe { table.add(1).read() })],
-        Reading::Nibbles => std::array::from_fn(|byte| {
-            // SAFETY: both offsets are below 32.
-            unsafe { table.add(byte & 15).read() ^ table.add(16 + (byte >> 4)).read() }
-        }),
+        Reading::Vector => {
+            // SAFETY: all 32 bytes.
+            let table = unsafe { table.cast::<[u8; BYTES]>().read() };
+            match tables::coefficient(&table) {
+                Some(coefficient) => PRODUCTS[usize::from(coefficient)],
+                None => std::array::from_fn(|byte| table[byte & 15] ^ table[16 + (byte >> 4)]),
+            }
+        }
     }
 }
 
 /// Sums of products: output r is the sum over j of coefficient (r, j) times source j. The table of (r, j) is the one at
-/// index r · `stride` + j.
+/// index r · k + j.
 ///
 /// # Safety
 /// The tables can be read; each of the k sources can be read and each of the `rows` outputs written for `len` bytes.

@@ -55,7 +55,7 @@ pub(crate) unsafe fn dot_products(
     };
     if len < MIN_LEN || k == 0 || contained(by_plan) != Some(true) {
         // SAFETY: by contract.
-        unsafe { portable::dot_products(Reading::Nibbles, (k, rows), len, tables, sources, outputs) };
+        unsafe { portable::dot_products(Reading::Vector, (k, rows), len, tables, sources, outputs) };
     }
 }
 
@@ -95,7 +95,7 @@ pub(crate) unsafe fn multiply_add(
     };
     if len < MIN_LEN || contained(by_plan) != Some(true) {
         // SAFETY: by contract.
-        unsafe { portable::multiply_add(Reading::Nibbles, (k, rows), len, tables, source, outputs) };
+        unsafe { portable::multiply_add(Reading::Vector, (k, rows), len, tables, source, outputs) };
     }
 }
 

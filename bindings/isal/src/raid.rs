@@ -11,7 +11,7 @@ const UNIT: c_int = 16;
 const WIDE_UNIT: c_int = 32;
 
 /// Bytes that a check computes at once.
-const CHUNK: usize = 4 << 10;
+const CHUNK: usize = 2 << 10;
 
 /// Data blocks and parity blocks of a call.
 ///
@@ -103,37 +103,38 @@ unsafe fn by_plan(
     }
 }
 
-/// The first position at which a byte is wrong, or of the chunk that it is in.
+/// True if the parity blocks are those of the data.
 ///
 /// # Safety
 /// All blocks have `len` bytes.
-unsafe fn first_wrong(kind: Parity, len: usize, data: &[*const u8], parity: &[*mut u8]) -> Option<usize> {
+unsafe fn holds(kind: Parity, len: usize, data: &[*const u8], parity: &[*mut u8]) -> bool {
     let mut computed = [[0_u8; CHUNK]; 2];
-    for start in (0..len).step_by(CHUNK) {
+    (0..len).step_by(CHUNK).all(|start| {
         let bytes = CHUNK.min(len - start);
         let [p, q] = &mut computed;
         let outputs = [p.as_mut_ptr(), q.as_mut_ptr()];
         // SAFETY: by contract; the outputs are memory of this function.
         let done = contained(|| unsafe { by_plan(kind, (start, bytes), data, &outputs[..parity.len()]) });
-        if done == Some(true) {
+        if done != Some(true) {
             // SAFETY: by contract.
-            let stored = |block: &*mut u8| unsafe { std::slice::from_raw_parts(block.add(start), bytes) };
-            if parity.iter().zip(&computed).all(|(block, computed)| *stored(block) == computed[..bytes]) {
-                continue;
-            }
+            return (start..start + bytes).all(|at| unsafe { byte_holds(data, parity, at) });
         }
-        for at in start..start + bytes {
-            // SAFETY: by contract.
-            let right = unsafe {
-                let (p, q) = byte_of(data, at);
-                parity.iter().zip([p, q]).all(|(block, byte)| block.add(at).read() == byte)
-            };
-            if !right {
-                return Some(at);
-            }
-        }
+        // SAFETY: by contract.
+        let stored = |block: &*mut u8| unsafe { std::slice::from_raw_parts(block.add(start), bytes) };
+        parity.iter().zip(&computed).all(|(block, computed)| *stored(block) == computed[..bytes])
+    })
+}
+
+/// True if the parity at one position is right.
+///
+/// # Safety
+/// All blocks have more than `at` bytes.
+unsafe fn byte_holds(data: &[*const u8], parity: &[*mut u8], at: usize) -> bool {
+    // SAFETY: by contract.
+    unsafe {
+        let (p, q) = byte_of(data, at);
+        parity.iter().zip([p, q]).all(|(block, byte)| block.add(at).read() == byte)
     }
-    None
 }
 
 macro_rules! xor_gen {
@@ -167,7 +168,7 @@ unsafe fn xor_is_zero(vects: c_int, len: c_int, array: *const *mut c_void) -> bo
     // SAFETY: the caller's promise.
     unsafe {
         let (data, parity) = split(vects, array, 1);
-        first_wrong(Parity::Xor, count(len), data, parity).is_none()
+        holds(Parity::Xor, count(len), data, parity)
     }
 }
 
@@ -258,11 +259,11 @@ macro_rules! pq_check {
                 return 1;
             }
             // SAFETY: the caller's promise.
-            let wrong = unsafe {
+            let holds = unsafe {
                 let (data, parity) = split(vects, array, 2);
-                first_wrong(Parity::PQ, count(len), data, parity)
+                holds(Parity::PQ, count(len), data, parity)
             };
-            c_int::from(wrong.is_some())
+            c_int::from(!holds)
         }
     )*};
 }
@@ -282,7 +283,10 @@ pub unsafe extern "C" fn pq_check_base(vects: c_int, len: c_int, array: *const *
     // SAFETY: the caller's promise.
     unsafe {
         let (data, parity) = split(vects, array, 2);
-        match first_wrong(Parity::PQ, count(len), data, parity) {
+        if holds(Parity::PQ, count(len), data, parity) {
+            return 0;
+        }
+        match (0..count(len)).find(|&at| !byte_holds(data, parity, at)) {
             None => 0,
             Some(at) => {
                 let p_is_wrong = parity[0].add(at).read() != byte_of(data, at).0;
