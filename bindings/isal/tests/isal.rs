@@ -28,7 +28,7 @@ fn sources(test: &str) -> Option<PathBuf> {
         return None;
     }
     let metadata = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--offline", "--locked"])
+        .args(["metadata", "--format-version", "1", "--offline", "--filter-platform", env!("GABION_TARGET")])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
