@@ -198,6 +198,28 @@ pub enum Error {
         /// The length of the first.
         want: usize,
     },
+    /// The wrong number of shards for this code.
+    #[error("{want} shards are expected for {k}+{m}, not {have}")]
+    ShardCount {
+        /// Data shards of the code.
+        k: usize,
+        /// Redundancy shards of the code.
+        m: usize,
+        /// Shards expected here: all, data or redundancy.
+        want: usize,
+        /// Shards given.
+        have: usize,
+    },
+    /// Shards of different lengths.
+    #[error("shard {index} has {len} bytes, the first has {want}")]
+    ShardLength {
+        /// Index of the shard.
+        index: usize,
+        /// Its length.
+        len: usize,
+        /// The length of the first.
+        want: usize,
+    },
     /// A length that is not a multiple of the symbol or of the group of packets.
     #[error("{len} bytes are not a multiple of {granule}, the smallest unit of this layout")]
     BufferGranule {

@@ -53,6 +53,23 @@ impl Plan {
         Ok(Plan { layout, coefficients, inputs, outputs, mode, granule, structure: None })
     }
 
+    /// As [`new`](Plan::new), for a Cauchy matrix of which the points are known: kernels can be faster.
+    ///
+    /// # Errors
+    /// As [`CauchyForm::matrix`]; [`Error::PointTwice`] also for two rows or columns with the same point; a layout that
+    /// the field does not support.
+    pub fn of_points(field: Field, form: &CauchyForm, layout: Layout, mode: Mode) -> Result<Plan, Error> {
+        for points in [&form.rows, &form.columns] {
+            let mut sorted: Vec<u64> = points.iter().map(|point| point.at).collect();
+            sorted.sort_unstable();
+            if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+                return Err(Error::PointTwice { at: pair[0] });
+            }
+        }
+        let plan = Plan::new(form.matrix(field)?, layout, mode)?;
+        Ok(Plan { structure: Some(Arc::new(Structure::plain(form.clone()))), ..plan })
+    }
+
     /// Region multiply: one block times one constant.
     ///
     /// # Errors

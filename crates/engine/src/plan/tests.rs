@@ -213,3 +213,16 @@ fn reconstructions_refuse_columns_that_are_not_lost_data() {
     assert_eq!(Reconstruction::PQ.plan(&code, &[0, 0]).unwrap_err(), Error::ColumnTwice { column: 0 });
     assert_eq!(Reconstruction::R.plan(&code, &[0]).unwrap_err(), Error::NoSuchColumn { column: 6, last: 5 });
 }
+
+#[test]
+fn a_plan_of_points_has_their_matrix() {
+    let code: Code = "cauchy-isal:10+4".parse().unwrap();
+    let form = code.points().unwrap();
+    let plan = Plan::of_points(Field::GF8, form, Layout::Words, Mode::Write).unwrap();
+    assert_eq!(plan.matrix().unwrap(), code.redundancy().unwrap());
+    assert_eq!(plan.points(), Some(form));
+    let mut twice = form.clone();
+    twice.rows[1] = twice.rows[0];
+    let refused = Plan::of_points(Field::GF8, &twice, Layout::Words, Mode::Write);
+    assert_eq!(refused, Err(Error::PointTwice { at: twice.rows[0].at }));
+}
