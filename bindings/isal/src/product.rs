@@ -1,4 +1,4 @@
-//! Products of blocks with the coefficients of expanded tables: by a compiled plan, or byte by byte where there is none.
+//! Products of blocks with the coefficients of expanded tables: by a compiled plan, or byte by byte without one.
 //!
 //! No panic leaves this module. One before any output is written, or while outputs are overwritten, is followed by the
 //! byte-wise loop. One while products are added cannot be undone: the process is aborted rather than the redundancy

@@ -175,3 +175,14 @@ fn threads_share_one_value() {
         }
     });
 }
+
+/// The example of the Java library that the crate reed-solomon-erasure is a port of, in both of their tests.
+#[test]
+fn vandermonde_shards_are_those_of_reed_solomon_erasure() {
+    let rs =
+        ReedSolomon::with_code(&"rs-vandermonde:5+5".parse().unwrap(), &Engine::new(1).unwrap()).unwrap();
+    let data = [[0, 1], [4, 5], [2, 3], [6, 7], [8, 9]];
+    let mut parity = [[0; 2]; 5];
+    rs.encode_to(&data, &mut parity).unwrap();
+    assert_eq!(parity, [[12, 13], [10, 11], [14, 15], [90, 91], [94, 95]]);
+}
