@@ -24,6 +24,7 @@ pub use socket::SocketError;
 use crate::report::daemon::{DaemonAnswer, DaemonStatus};
 use crate::report::system_path_text;
 use config::{Config, ConfigError, SourceConfig};
+use gabion_platform::display_path::DisplayPath;
 use gabion_platform::sync::lock;
 use gabion_vault::monitor::Notice;
 use gabion_vault::storage::pool::Registry;
@@ -94,6 +95,8 @@ pub enum DaemonError {
 
 /// What a daemon takes from its environment.
 pub struct Environment {
+    /// Path of the socket in place of that of the configuration.
+    pub named_socket: Option<PathBuf>,
     /// Default path of the socket.
     pub socket: Option<PathBuf>,
     /// Default registry of pool names.
@@ -126,10 +129,11 @@ struct Daemon {
 /// # Errors
 /// See [`DaemonError`]. A failed source is no error: it is reported, and started again.
 pub fn run(config: Config, environment: Environment) -> Result<(), DaemonError> {
-    let Environment { socket, registry, supervisor, stop, reload, tell, device_cache } = environment;
+    let Environment { named_socket, socket, registry, supervisor, stop, reload, tell, device_cache } =
+        environment;
     let notifier = Notifier::new(&supervisor)
         .map_err(|source| DaemonError::Io { doing: "the address of NOTIFY_SOCKET", source })?;
-    let socket = config.socket.clone().or(socket).ok_or(DaemonError::NoPlace)?;
+    let socket = named_socket.or_else(|| config.socket.clone()).or(socket).ok_or(DaemonError::NoPlace)?;
     let place = Place::take(&socket)?;
     let half = config.stop_within.unsigned_abs() / 2;
     let registry = config.pools.clone().map(Registry::new).or(registry);
@@ -197,7 +201,10 @@ impl Daemon {
         let found = sources.iter().find(|source| source.name() == name);
         found.cloned().ok_or_else(|| {
             let known: Vec<&str> = sources.iter().map(|source| source.name()).collect();
-            format!("there is no source {name}; there are {}", known.join(", "))
+            match known.is_empty() {
+                true => format!("there is no source {name}: the configuration has no sources"),
+                false => format!("there is no source {name}; there are {}", known.join(", ")),
+            }
         })
     }
 
@@ -207,6 +214,7 @@ impl Daemon {
         let failed: Vec<&str> =
             sources.iter().filter(|source| !source.is_healthy()).map(|source| source.name()).collect();
         let mut words = match failed.as_slice() {
+            [] if sources.is_empty() => self.idle_words(),
             [] if sources.len() == 1 => "1 source, running".to_owned(),
             [] => format!("{} sources, all running", sources.len()),
             _ if sources.len() == 1 => "1 source, which does not run".to_owned(),
@@ -220,6 +228,15 @@ impl Daemon {
             }
         }
         words
+    }
+
+    /// What to do about a configuration without sources.
+    fn idle_words(&self) -> String {
+        let config = lock(&self.config);
+        format!(
+            "no sources: add a [[source]] to {}, then reload the daemon (`gabion daemon reload`)",
+            DisplayPath::path(&config.path)
+        )
     }
 
     /// Sources whose threads have not taken a turn for `limit`, and for how long.

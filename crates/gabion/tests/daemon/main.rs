@@ -12,6 +12,7 @@ mod daemon {
     mod disks;
     mod faults;
     mod fixture;
+    mod idle;
     mod pool;
     mod supervision;
     #[path = "../../vault/test_rng.rs"]

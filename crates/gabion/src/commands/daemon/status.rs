@@ -41,6 +41,9 @@ impl Args {
                 status["config"].as_str().unwrap_or("?"),
                 ago(now, status["since"].as_i64().unwrap_or(now))
             );
+            if sources.is_empty() {
+                outln!("no sources: add a [[source]] to the configuration, then `gabion daemon reload`");
+            }
             sources.iter().for_each(|source| print(source, now));
         }
         Ok(sources.iter().map(|source| outcome(source)).fold(Outcome::Fine, worse))

@@ -44,6 +44,20 @@ fn the_example_is_a_configuration() {
     assert_eq!(parsed.sources[0].rescan, config.sources[0].rescan);
 }
 
+/// The configuration that packages install: the daemon waits until it has sources.
+#[test]
+fn a_configuration_may_have_no_sources() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../package/daemon.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(parse(&text).unwrap().sources, []);
+    // Its commented example is a source.
+    let (_, example) = text.split_once("# [[source]]").unwrap();
+    let example: String =
+        example.lines().map(|line| format!("{}\n", line.trim_start_matches("# "))).collect();
+    let config = parse(&format!("[[source]]{example}")).unwrap();
+    assert_eq!((config.sources[0].name.as_str(), config.sources[0].kind()), ("photos", "watch"));
+}
+
 #[test]
 fn paths_are_relative_to_the_file() {
     let config =
