@@ -59,6 +59,14 @@ fn a_configuration_may_have_no_sources() {
 }
 
 #[test]
+fn the_number_of_sources_is_bounded() {
+    let source = |number: usize| format!("[[source]]\nname = 's{number}'\nwatch = 'd{number}'\n");
+    let sources = |count: usize| (0..count).map(source).collect::<String>();
+    assert_eq!(parse(&sources(256)).unwrap().sources.len(), 256);
+    assert!(why(&sources(257)).contains("up to 256 [[source]]s, not 257"));
+}
+
+#[test]
 fn paths_are_relative_to_the_file() {
     let config =
         parse("socket = 's'\n[[source]]\nname = 'a'\nmount = 'x'\nat = '/m'\npolicy = 'p.toml'").unwrap();
@@ -72,7 +80,6 @@ fn paths_are_relative_to_the_file() {
 #[test]
 fn mistakes_are_named_with_line_and_column() {
     for (text, place, word) in [
-        ("", "line 1, column 1", "[[source]]"),
         ("[[source]]\nname = 'a'\nwatch = 'x'\nwtach = 'y'", "line 4, column 1", "wtach"),
         ("[[source]]\nname = 'a'\n", "line 1, column 1", "one of"),
         ("[[source]]\nname = 'a'\nwatch = 'x'\npool = 'y'", "line 1, column 1", "one of"),
