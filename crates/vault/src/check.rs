@@ -203,7 +203,7 @@ fn examine_all(
     context: RunContext<'_>,
     mut found: impl FnMut(Checked, bool),
 ) {
-    let throttle = Throttle::new(context.rate.or(vault.policy.rate));
+    let throttle = Throttle::new(context.rate.or(vault.policy.rate), context.stopped);
     let progress = |bytes: u64| {
         throttle.take(bytes);
         (context.progress)(Progress::Done(0, bytes));
