@@ -11,6 +11,7 @@ mod dependencies;
 mod flaky;
 mod gpu_check;
 mod ladder;
+mod package;
 mod packages;
 mod programs;
 mod readme;
@@ -44,6 +45,7 @@ enum Task {
     #[command(hide = true)]
     Burn(flaky::BurnArgs),
     Tidy(tidy::Args),
+    Package(package::Args),
     Compare(compare::Args),
     Vectors(vectors::Args),
     Readme(readme::Args),
@@ -63,6 +65,7 @@ fn run(task: &Task) -> anyhow::Result<ExitCode> {
         Task::Flaky(args) => flaky::run(args),
         Task::Burn(_) => Ok(flaky::burn()),
         Task::Tidy(args) => tidy::run(args),
+        Task::Package(args) => package::run(args),
         Task::Compare(args) => compare::run(args),
         Task::Vectors(_) => vectors::run(),
         Task::Readme(args) => readme::run(args),

@@ -7,7 +7,7 @@ use crate::shell::Cmd;
 /// For the workspace: the libraries it is compared with, what builds and checks them, the font of
 /// the charts, the server of the other changelog, a second file system to watch, mounts of users who
 /// are not root, the tracer that kills processes at counted system calls, networks of several hosts,
-/// OpenCL on the CPU, a scheduler of jobs.
+/// OpenCL on the CPU, a scheduler of jobs, what builds and checks packages.
 const WORKSPACE: &[&str] = &[
     "gcc",
     "make",
@@ -36,17 +36,24 @@ const WORKSPACE: &[&str] = &[
     "slurmd",
     "slurm-client",
     "munge",
+    "dpkg-dev",
+    "man-db",
+    "systemd",
 ];
 
 /// For aarch64: the linker, the C library it links, the processor. Debian's cross compiler only
 /// recommends its C library, and recommended packages are not installed here.
 const AARCH64: &[&str] = &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross", "qemu-user-static"];
 
+/// For a new Debian system, in which the package is installed.
+const INSTALLATION: &[&str] = &["debootstrap"];
+
 /// A set of packages that some task needs.
 #[derive(Clone, Copy)]
 pub(crate) enum Need {
     Workspace,
     Aarch64,
+    Installation,
 }
 
 impl Need {
@@ -54,6 +61,7 @@ impl Need {
         match self {
             Need::Workspace => WORKSPACE,
             Need::Aarch64 => AARCH64,
+            Need::Installation => INSTALLATION,
         }
     }
 }

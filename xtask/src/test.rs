@@ -10,7 +10,7 @@ use crate::packages::{self, Need};
 use crate::programs::{self, Built, Job, Program};
 use crate::shell::Cmd;
 use crate::steps::Steps;
-use crate::{aarch64, dependencies, readme, tidy, tools};
+use crate::{aarch64, dependencies, package, readme, tidy, tools};
 
 /// Run all checks: format, lints, tests on every rung of the CPU ladder, documentation, tidy
 ///
@@ -58,7 +58,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn all(args: &Args, steps: &mut Steps) -> Result<()> {
-    let needs: &[Need] = if args.full { &[Need::Workspace, Need::Aarch64] } else { &[Need::Workspace] };
+    let needs: &[Need] =
+        if args.full { &[Need::Workspace, Need::Aarch64, Need::Installation] } else { &[Need::Workspace] };
     steps.step("Debian packages", || packages::ensure(needs))?;
     steps.step("suites of others", tools::ensure)?;
     steps.command("format", &Cmd::cargo("fmt --all --check"))?;
@@ -311,6 +312,7 @@ fn kernels(args: &Args, steps: &mut Steps) -> Result<()> {
     };
     let mut jobs: Vec<Job> = automatic(args, &bare).into_iter().map(without_the_compiler).collect();
     let product = built.product.context("the build of the tests has no program `gabion`")?;
+    steps.step("Debian package", || package::test(&product, args.full))?;
     let mut skipped = Vec::new();
     for rung in steps.step("kernel table", || ladder::rungs(&product))? {
         if rung.supported {

@@ -5,6 +5,7 @@ mod completions;
 mod daemon;
 mod device;
 mod forecast;
+mod groups;
 mod info;
 mod manual;
 mod mount;
@@ -49,6 +50,10 @@ enum Command {
     Whatif(vault::whatif::Args),
     /// Approve a held change-set, or the change of a write-once file
     Approve(vault::approve::Args),
+    /// List or remove content that repair replaced
+    Replaced(vault::replaced::Args),
+    /// End the protection of a directory: remove its redundancy, not its files
+    Forget(vault::forget::Args),
     /// Rebuild the catalogue from the redundancy files
     Catalogue(vault::catalogue::Args),
     /// Move the changelog to a server, for several hosts, or back
@@ -76,6 +81,13 @@ enum Command {
 }
 
 impl Cli {
+    /// The command line, with its commands in groups.
+    pub(crate) fn grouped() -> clap::Command {
+        let command = <Cli as clap::CommandFactory>::command();
+        let template = groups::template(&command);
+        command.help_template(template)
+    }
+
     /// True if the command only prints: then it may end when its reader closes the pipe.
     pub(crate) fn only_reads(&self) -> bool {
         match &self.command {
@@ -101,6 +113,8 @@ impl Cli {
             Command::Policy(args) => args.run(),
             Command::Whatif(args) => args.run(),
             Command::Approve(args) => args.run(),
+            Command::Replaced(args) => args.run(),
+            Command::Forget(args) => args.run(),
             Command::Catalogue(args) => args.run(),
             Command::Changelog(args) => args.run(),
             Command::Work(args) => args.run(),

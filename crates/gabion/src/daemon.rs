@@ -31,6 +31,7 @@ use crate::report::{PathName, Time};
 use api::{Api, Place, Settings};
 use config::{Config, ConfigError, SourceConfig};
 use events::{EventData, EventKind, Events};
+use gabion_platform::display_path::DisplayPath;
 use gabion_platform::sync::lock;
 use gabion_vault::monitor::Notice;
 use gabion_vault::storage::pool::Registry;
@@ -103,6 +104,8 @@ pub enum DaemonError {
 
 /// What a daemon takes from its environment.
 pub struct Environment {
+    /// Path of the socket in place of that of the configuration.
+    pub named_socket: Option<PathBuf>,
     /// Default path of the socket.
     pub socket: Option<PathBuf>,
     /// Default registry of pool names.
@@ -137,10 +140,11 @@ struct Daemon {
 /// # Errors
 /// See [`DaemonError`]. A failed source is no error: it is reported, and started again.
 pub fn run(config: Config, environment: Environment) -> Result<(), DaemonError> {
-    let Environment { socket, registry, supervisor, stop, reload, tell, device_cache } = environment;
+    let Environment { named_socket, socket, registry, supervisor, stop, reload, tell, device_cache } =
+        environment;
     let notifier = Notifier::new(&supervisor)
         .map_err(|source| DaemonError::Io { doing: "the address of NOTIFY_SOCKET", source })?;
-    let socket = config.socket.clone().or(socket).ok_or(DaemonError::NoPlace)?;
+    let socket = named_socket.or_else(|| config.socket.clone()).or(socket).ok_or(DaemonError::NoPlace)?;
     let settings = Settings::load(&config.api).map_err(SocketError::Api)?;
     let place = Place::take(&socket, settings.readers())?;
     let tcp = api::bind(&config.api).map_err(SocketError::Api)?;
@@ -231,7 +235,10 @@ impl Daemon {
         let found = sources.iter().find(|source| source.name() == name);
         found.cloned().ok_or_else(|| {
             let known: Vec<&str> = sources.iter().map(|source| source.name()).collect();
-            let why = format!("there is no source {name}; there are {}", known.join(", "));
+            let why = match known.is_empty() {
+                true => format!("there is no source {name}: the configuration has no sources"),
+                false => format!("there is no source {name}; there are {}", known.join(", ")),
+            };
             Refusal::new(ErrorCode::NotFound, why)
         })
     }
@@ -253,6 +260,7 @@ impl Daemon {
         let failed: Vec<&str> =
             sources.iter().filter(|source| !source.is_healthy()).map(|source| source.name()).collect();
         let mut words = match failed.as_slice() {
+            [] if sources.is_empty() => self.idle_words(),
             [] if sources.len() == 1 => "1 source, running".to_owned(),
             [] => format!("{} sources, all running", sources.len()),
             _ if sources.len() == 1 => "1 source, which does not run".to_owned(),
@@ -266,6 +274,15 @@ impl Daemon {
             }
         }
         words
+    }
+
+    /// What to do about a configuration without sources.
+    fn idle_words(&self) -> String {
+        let config = lock(&self.config);
+        format!(
+            "no sources: add a [[source]] to {}, then reload the daemon (`gabion daemon reload`)",
+            DisplayPath::path(&config.path)
+        )
     }
 
     /// Sources whose threads have not taken a turn for `limit`, and for how long.

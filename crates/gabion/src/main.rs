@@ -6,7 +6,7 @@
 mod output;
 mod commands;
 
-use clap::{ArgMatches, CommandFactory, FromArgMatches};
+use clap::{ArgMatches, FromArgMatches};
 use gabion::exit::{Outcome, error_message};
 use gabion::report::ErrorReport;
 use signal_hook::consts::SIGPIPE;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 fn main() -> ExitCode {
-    let matches = match commands::Cli::command().try_get_matches() {
+    let matches = match commands::Cli::grouped().try_get_matches() {
         Ok(matches) => matches,
         Err(error) => return refuse(&error),
     };

@@ -6,7 +6,9 @@ mod check;
 pub(crate) mod daemon;
 mod events;
 pub mod forecast;
+mod forget;
 pub mod pool;
+mod replaced;
 mod selected;
 pub mod shard;
 pub mod status;
@@ -16,6 +18,8 @@ pub mod work;
 
 pub use check::{CheckReport, CheckedFile};
 pub use events::{Event, LiveStatus, SourceEvent, WorkerReport};
+pub use forget::ForgetReport;
+pub use replaced::{ReplacedReport, ReplacedRun};
 pub use time::{NoTime, PathName, Time};
 
 pub use selected::{ProtectSelectedPlan, ProtectSelectedReport};

@@ -4,12 +4,14 @@
 //! Rules are tried in order and the first that matches decides; what it does not say comes from `[default]`.
 
 mod condition;
+mod exclude;
 mod glob;
 mod meant;
 mod sections;
 mod units;
 mod users;
 
+pub use exclude::exclude;
 pub use units::{Duration, Percent, Rate, Size, Unusable, usable};
 pub use users::UserDecision;
 
@@ -138,6 +140,9 @@ pub enum PolicyError {
     /// The text is not a valid policy.
     #[error("{}{}", .0, meant::meant(.0))]
     Text(#[from] toml::de::Error),
+    /// A rule cannot be added to the text.
+    #[error("it is not certain where its rules begin: add the rule in an editor")]
+    Order,
     /// Invalid pattern.
     #[error("{place}: pattern {pattern:?}: {why}")]
     Pattern {

@@ -71,6 +71,29 @@ pub fn runs(repository: &Tree) -> io::Result<Vec<Run>> {
     Ok(runs)
 }
 
+/// Calls `act` for each file of a run with its path in the tree, its size and its allocated bytes.
+///
+/// # Errors
+/// The operating system fails.
+pub fn files(repository: &Tree, run: &Run, act: &mut dyn FnMut(&[u8], u64, u64)) -> io::Result<()> {
+    let place = join(REPLACED, &run.name);
+    each_file(repository, &place, &mut |path| {
+        let found = repository.read(path)?.metadata()?;
+        act(path.get(place.len() + 1..).unwrap_or_default(), found.len(), found.blocks() * 512);
+        Ok(())
+    })
+}
+
+/// Removes a run. A crash may leave a part of it, which is a run as well.
+///
+/// # Errors
+/// The operating system fails.
+pub fn remove(repository: &Tree, run: &Run) -> io::Result<()> {
+    let place = join(REPLACED, &run.name);
+    each_file(repository, &place, &mut |path| repository.remove(path))?;
+    remove_directories(repository, &place)
+}
+
 /// Removes runs that are too old or use too much space. Returns the remaining ones.
 ///
 /// # Errors
@@ -82,10 +105,7 @@ pub fn purge(repository: &Tree, limits: &Limits, now: Nanos) -> io::Result<Vec<R
     }
     let (_, total) = repository.space()?;
     for _ in 0..superfluous(&runs, limits, total, now) {
-        let run = runs.remove(0);
-        let place = join(REPLACED, &run.name);
-        each_file(repository, &place, &mut |path| repository.remove(path))?;
-        remove_directories(repository, &place)?;
+        remove(repository, &runs.remove(0))?;
     }
     Ok(runs)
 }

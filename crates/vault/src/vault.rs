@@ -8,6 +8,7 @@
 
 mod copies;
 mod error;
+mod forget;
 mod lock;
 mod moving;
 mod others;
@@ -19,6 +20,7 @@ mod shared;
 
 pub use error::VaultError;
 use error::at;
+pub use forget::{ForgetOptions, Removal};
 pub use lock::{Lock, LockError, MOUNTED};
 pub use moving::Moved;
 pub use renew::{Renewal, Renewed, survey};
@@ -116,6 +118,7 @@ impl Vault {
         let repository = &location.repository;
         // Settings have the address without its password.
         changelog.into_iter().for_each(remember_password);
+        forget::refuse_forgotten(repository, &location.root)?;
         let is_begun = repository.join(settings::FILE).exists();
         if !is_begun && *repository == location.root.join(OWN) && repository.is_symlink() {
             let why = "it is a symbolic link: --repository names one in another place".to_owned();
@@ -300,6 +303,7 @@ impl Vault {
         open_changelog: impl FnOnce(&Settings, &Path) -> Result<Arc<dyn Changelog>, VaultError>,
     ) -> Result<Vault, VaultError> {
         let Location { root, repository: path, .. } = location;
+        forget::refuse_forgotten(path, root)?;
         let mut settings = Settings::load(path)?;
         settings.check_root(root, path)?;
         let repository = Tree::open_owned(path).map_err(at(path))?;
@@ -573,6 +577,15 @@ fn load_policy(repository: &Path, code: &Code, tree: Option<Tree>) -> Result<Pol
 /// [`VaultError::Policy`].
 pub fn parse_policy(text: &str, path: &Path, code: &Code) -> Result<Policy, VaultError> {
     Policy::parse(text, code.clone(), &identity)
+        .map_err(|source| VaultError::Policy { path: path.to_owned(), source: Box::new(source) })
+}
+
+/// The text of a policy with rules that leave files out.
+///
+/// # Errors
+/// [`VaultError::Policy`].
+pub fn exclude(text: &str, patterns: &[String], path: &Path, code: &Code) -> Result<String, VaultError> {
+    crate::policy::exclude(text, patterns, code, &identity)
         .map_err(|source| VaultError::Policy { path: path.to_owned(), source: Box::new(source) })
 }
 

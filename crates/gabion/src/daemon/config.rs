@@ -265,9 +265,8 @@ impl Config {
             .map_err(|source| ConfigError::Text { path: path.to_owned(), source: Box::new(source) })?;
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let reader = Reader { text, path, base: absolute.parent().unwrap_or(Path::new("/")) };
-        if parsed.sources.is_empty() || parsed.sources.len() > MAX_SOURCES {
-            let why =
-                format!("there have to be from 1 to {MAX_SOURCES} [[source]]s, not {}", parsed.sources.len());
+        if parsed.sources.len() > MAX_SOURCES {
+            let why = format!("there may be up to {MAX_SOURCES} [[source]]s, not {}", parsed.sources.len());
             return Err(reader.wrong(0, why));
         }
         let (mut names, mut places, mut mounts) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());

@@ -14,6 +14,7 @@ mod daemon {
     mod faults;
     mod fixture;
     mod http;
+    mod idle;
     mod metrics;
     mod pool;
     mod schema;

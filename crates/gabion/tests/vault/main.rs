@@ -3,8 +3,10 @@
 mod check;
 mod corruption;
 mod devices;
+mod exclude;
 mod faults;
 mod fixture;
+mod forget;
 mod hostile;
 mod json;
 mod output;
@@ -13,6 +15,7 @@ mod projects;
 mod read_only;
 mod readme;
 mod rebuild;
+mod replaced;
 mod selected;
 mod test_rng;
 mod tls;

@@ -68,6 +68,12 @@ pub enum VaultError {
         /// Their kinds, hosts and processes.
         who: String,
     },
+    /// Processes use the vault, which is to be removed.
+    #[error("the vault is in use by {who}: stop that first. --force does not look who is there")]
+    InUse {
+        /// Their kinds, hosts and processes.
+        who: String,
+    },
     /// The changelog cannot say who uses it.
     #[error(
         "who uses the vault is unknown: {0}. Stop its watches, mounts, daemons and workers on all hosts, then repeat \

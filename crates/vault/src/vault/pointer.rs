@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 const FIRST_LINE: &[u8] = b"gabion repository 1\n";
 
 /// Name while the pointer is written. A crash may leave this file in the tree.
-const DRAFT: &[u8] = b".gabion.draft";
+pub(super) const DRAFT: &[u8] = b".gabion.draft";
 
 /// Content of a pointer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,24 +46,38 @@ impl Pointer {
     /// # Errors
     /// The pointer cannot be read, is not trusted, or is damaged.
     pub(super) fn of(root: &Path) -> Result<Option<Pointer>, VaultError> {
-        let path = root.join(OWN);
+        Pointer::read(&root.join(OWN))
+    }
+
+    /// Reads a pointer that is being written, or is about to be removed.
+    ///
+    /// # Errors
+    /// As [`of`](Pointer::of), but one that is not complete is none.
+    pub(super) fn of_draft(root: &Path) -> Result<Option<Pointer>, VaultError> {
+        match Pointer::read(&root.join(OsStr::from_bytes(DRAFT))) {
+            Err(VaultError::Settings { .. }) => Ok(None),
+            found => found,
+        }
+    }
+
+    fn read(path: &Path) -> Result<Option<Pointer>, VaultError> {
         let none = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::NXIO];
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
-        let file = match std::fs::OpenOptions::new().read(true).custom_flags(flags).open(&path) {
+        let file = match std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path) {
             // Not found, not a directory, a link or a socket.
             Err(error) if none.iter().any(|it| error.raw_os_error() == Some(it.raw_os_error())) => {
                 return Ok(None);
             }
-            opened => opened.map_err(at(&path))?,
+            opened => opened.map_err(at(path))?,
         };
-        let found = file.metadata().map_err(at(&path))?;
+        let found = file.metadata().map_err(at(path))?;
         if !found.is_file() {
             return Ok(None);
         }
-        let wrong = |why: String| VaultError::Settings { path: path.clone(), why };
-        check_alone(&path, found.uid(), found.mode()).map_err(at(&path))?;
+        let wrong = |why: String| VaultError::Settings { path: path.to_owned(), why };
+        check_alone(path, found.uid(), found.mode()).map_err(at(path))?;
         let mut bytes = Vec::new();
-        file.take(MAX_TEXT).read_to_end(&mut bytes).map_err(at(&path))?;
+        file.take(MAX_TEXT).read_to_end(&mut bytes).map_err(at(path))?;
         let pointer = Pointer::decode(&bytes).ok_or_else(|| {
             wrong("it is no pointer to a repository: `gabion protect DIR --repository REPOSITORY` writes it again".to_owned())
         })?;

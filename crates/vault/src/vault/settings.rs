@@ -222,6 +222,18 @@ impl Location {
         }
     }
 
+    /// The stored policy, if there is one.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn policy_text(&self) -> Result<Option<String>, VaultError> {
+        let path = self.repository.join(super::POLICY);
+        match self.repository.exists() {
+            true => private::read(&self.repository, super::POLICY).map_err(at(&path)),
+            false => Ok(None),
+        }
+    }
+
     /// Refuses a new vault for a tree with parts that have their own vaults, whose files would be in two vaults.
     /// Allowed if the policy protects no file of the part.
     ///

@@ -68,12 +68,10 @@ pub(super) struct Args {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let mut config = Config::load(&self.config)?;
-        if let Some(socket) = &self.place.socket {
-            config.socket = Some(std::path::absolute(socket)?);
-        }
+        let config = Config::load(&self.config)?;
+        let named_socket = self.place.socket.as_ref().map(std::path::absolute).transpose()?;
         if self.check {
-            return self.check(&config);
+            return self.check(&config, named_socket);
         }
         privileges::drop_unneeded().context("giving up privileges")?;
         let (stop, reload) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -89,19 +87,22 @@ impl Args {
         let (socket, registry) = (self.place.path(), self.names.registry());
         let tell = printers(self.json, self.quiet);
         let device_cache = self.device_cache.clone().or_else(|| self.homes.cache());
-        run(config, Environment { socket, registry, supervisor, stop, reload, tell, device_cache })?;
+        run(
+            config,
+            Environment { named_socket, socket, registry, supervisor, stop, reload, tell, device_cache },
+        )?;
         Ok(Outcome::Fine)
     }
 
     /// Checks the policies, and prints the settings.
-    fn check(&self, config: &Config) -> anyhow::Result<Outcome> {
+    fn check(&self, config: &Config, named_socket: Option<PathBuf>) -> anyhow::Result<Outcome> {
         for source in &config.sources {
             if let Some(text) = source.protection.policy_text()? {
                 source.protection.check_policy(&text, &DEFAULT_CODE.parse()?)?;
             }
         }
         gabion::daemon::api::check(&config.api).context("[api]")?;
-        let socket = config.socket.clone().or_else(|| self.place.path());
+        let socket = named_socket.or_else(|| config.socket.clone()).or_else(|| self.place.path());
         if self.json {
             print_json(&Settings::new(config, socket.as_deref()));
             return Ok(Outcome::Fine);
@@ -112,6 +113,9 @@ impl Args {
         if let Some(listen) = config.api.listen {
             let tls = if config.api.tls_certificate.is_some() { "with TLS" } else { "without TLS" };
             outln!("API at {listen}, {tls}");
+        }
+        if config.sources.is_empty() {
+            outln!("no sources: the daemon waits until the configuration is reloaded with one");
         }
         for source in &config.sources {
             outln!("{}: {}", source.name, source.kind());

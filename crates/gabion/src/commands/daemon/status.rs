@@ -43,6 +43,9 @@ impl Args {
                 shown(&status["config"]["path"]),
                 ago(now, time(&status["since"]).unwrap_or(now))
             );
+            if sources.is_empty() {
+                outln!("no sources: add a [[source]] to the configuration, then `gabion daemon reload`");
+            }
             sources.iter().for_each(|source| print(source, now));
         }
         Ok(sources.iter().map(|source| outcome(source)).fold(Outcome::Fine, worse))

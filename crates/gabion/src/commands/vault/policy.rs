@@ -7,11 +7,13 @@ use clap::Subcommand;
 use gabion::exit::Outcome;
 use gabion::report::{PolicyReport, RuleDecisionReport, RuleReport, TreatmentReport};
 use gabion_platform::display_path::DisplayPath;
-use gabion_vault::policy::Treatment;
+use gabion_vault::policy::{Policy, Treatment};
 use gabion_vault::private::read_text;
-use gabion_vault::tree::split;
-use gabion_vault::vault::{DEFAULT_CODE, parse_policy};
-use std::path::PathBuf;
+use gabion_vault::tree::{Stat, Tree, split};
+use gabion_vault::vault::{DEFAULT_CODE, Location, parse_policy};
+use gabion_vault::world::{Clock, Nanos};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `gabion policy`.
 #[derive(clap::Args)]
@@ -34,6 +36,13 @@ enum Command {
     Explain {
         #[command(flatten)]
         which: Which,
+        /// Explain this policy instead of the one of a vault: before it is used, or without a vault
+        #[arg(long, value_name = "FILE")]
+        policy: Option<PathBuf>,
+        /// With --policy: the directory to which its paths are relative [default: the protected directory around PATH,
+        /// otherwise the current directory]
+        #[arg(long, value_name = "DIR", requires = "policy", conflicts_with_all = ["repository", "pools"])]
+        root: Option<PathBuf>,
         /// Print one JSON object instead of text
         #[arg(long)]
         json: bool,
@@ -44,15 +53,22 @@ impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         match self.command {
             Command::Check { file, json } => check(&file, json),
-            Command::Explain { which, json } => explain(&which, json),
+            Command::Explain { which, policy: Some(policy), root, json } => {
+                explain_file(&which, &policy, root.as_deref(), json)
+            }
+            Command::Explain { which, json, .. } => explain(&which, json),
         }
     }
 }
 
-fn check(file: &std::path::Path, as_json: bool) -> anyhow::Result<Outcome> {
+fn read(file: &Path) -> anyhow::Result<Policy> {
     let text =
         std::fs::File::open(file).and_then(read_text).with_context(|| DisplayPath::path(file).to_string())?;
-    let policy = parse_policy(&text, file, &DEFAULT_CODE.parse()?)?;
+    Ok(parse_policy(&text, file, &DEFAULT_CODE.parse()?)?)
+}
+
+fn check(file: &Path, as_json: bool) -> anyhow::Result<Outcome> {
+    let policy = read(file)?;
     if as_json {
         let default = TreatmentReport::new(&policy.default);
         print_json(&PolicyReport { default, rules: policy.rules().map(RuleReport::new).collect() });
@@ -70,17 +86,45 @@ fn explain(which: &Which, as_json: bool) -> anyhow::Result<Outcome> {
     let (vault, path) = which.open_to_examine()?;
     let stat = vault.storage.find(&path)?;
     let stat = stat.with_context(|| format!("{}: no such file", DisplayPath::path(&which.path)))?;
-    let now = vault.clock.now();
-    let decision = vault.policy.decide(&path, &stat, now);
-    let name = vault.policy.rule_name(decision.rule);
-    let refusals = vault.policy.refusals(&path, &stat, now);
-    let because = vault.policy.reasons(decision.rule, &path, &stat, now);
-    let above = vault.policy.in_directory(split(&path).0, now);
+    Ok(print(&vault.policy, &path, &stat, vault.clock.now(), as_json))
+}
+
+/// Explains a policy file for a file of a directory, which need not be protected.
+fn explain_file(which: &Which, file: &Path, root: Option<&Path>, as_json: bool) -> anyhow::Result<Outcome> {
+    let mut policy = read(file)?;
+    let shown = || DisplayPath::path(&which.path).to_string();
+    let real = |path: &Path| std::fs::canonicalize(path).with_context(|| DisplayPath::path(path).to_string());
+    let vault = Location::find(&which.path, which.elsewhere.repository.as_deref());
+    let root = match (root, vault) {
+        (Some(root), _) => real(root)?,
+        (None, Ok(location)) => real(&location.root)?,
+        (None, Err(_)) => real(Path::new("."))?,
+    };
+    // The last name is not resolved: it may be a link.
+    let name = which.path.file_name().with_context(|| format!("{}: name a file", shown()))?;
+    let parent = which.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let absolute = real(parent.unwrap_or(Path::new(".")))?.join(name);
+    let inside = absolute.strip_prefix(&root).ok().with_context(|| {
+        format!("{} is not within {}: name its directory with --root", shown(), DisplayPath::path(&root))
+    })?;
+    let path = inside.as_os_str().as_bytes();
+    let tree = Tree::open(&root)?;
+    let stat = tree.find(path)?.with_context(|| format!("{}: no such file", shown()))?;
+    policy.look_in(Some(tree));
+    Ok(print(&policy, path, &stat, Clock::System.now(), as_json))
+}
+
+fn print(policy: &Policy, path: &[u8], stat: &Stat, now: Nanos, as_json: bool) -> Outcome {
+    let decision = policy.decide(path, stat, now);
+    let name = policy.rule_name(decision.rule);
+    let refusals = policy.refusals(path, stat, now);
+    let because = policy.reasons(decision.rule, path, stat, now);
+    let above = policy.in_directory(split(path).0, now);
     let ignored: Vec<(Vec<u8>, &str)> = above.ignored().collect();
     if as_json {
-        let report = RuleDecisionReport::new(&path, name, &decision, &because, &refusals, &ignored);
+        let report = RuleDecisionReport::new(path, name, &decision, &because, &refusals, &ignored);
         print_json(&report);
-        return Ok(Outcome::Fine);
+        return Outcome::Fine;
     }
     for (rule, why) in &refusals {
         outln!("{rule}: does not apply, {why}");
@@ -101,5 +145,5 @@ fn explain(which: &Which, as_json: bool) -> anyhow::Result<Outcome> {
     for (file, why) in &ignored {
         outln!("{}: ignored: {why}", DisplayPath::bytes(file));
     }
-    Ok(Outcome::Fine)
+    Outcome::Fine
 }

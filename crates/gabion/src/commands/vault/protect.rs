@@ -20,7 +20,7 @@ use gabion_vault::catalogue::Recent;
 use gabion_vault::promises::{Loss, Mode, promise};
 use gabion_vault::protect::{Report, protect, scan, would_hold};
 use gabion_vault::scan::Seen;
-use gabion_vault::vault::{Location, Vault};
+use gabion_vault::vault::{DEFAULT_CODE, Location, Vault, exclude};
 use gabion_vault::world::{Clock, Stopwatch};
 use std::path::{Path, PathBuf};
 
@@ -29,6 +29,7 @@ Examples:
   gabion protect /srv/photos
   gabion protect /srv/photos --code 10+4
   gabion protect /srv/data --policy policy.toml --repository /mnt/other-disk/data.gabion
+  gabion protect /srv/photos --exclude '*.tmp' --exclude work/scratch
   gabion protect /srv/photos --dry-run
   gabion protect /srv/photos/2026 /srv/photos/index.db
   find /srv/photos -name '*.db' -print0 | gabion protect --files-from - --from0
@@ -72,6 +73,10 @@ pub(crate) struct Args {
     protection: ProtectionArgs,
     #[command(flatten)]
     elsewhere: Elsewhere,
+    /// Leave out files of this name or path, and what is below: *.tmp, node_modules, work/scratch. Stored as a rule of
+    /// the policy; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    exclude: Vec<String>,
     /// Print what would be done, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -109,7 +114,7 @@ impl Args {
         };
         let compute = self.device.open()?;
         let options = self.protection.to_options();
-        let policy = options.policy_text()?;
+        let policy = self.with_exclusions(options.policy_text()?, &location)?;
         let unprotected = || {
             let opened = Vault::open(&location, Clock::System);
             matches!(opened, Err(gabion_vault::vault::VaultError::Unprotected { .. }))
@@ -128,7 +133,7 @@ impl Args {
             }
             return self.dry(dir, &vault);
         }
-        let plain = !self.protection.is_set() && self.effort.is_usual() && self.device.is_usual();
+        let plain = !self.sets_up() && self.effort.is_usual() && self.device.is_usual();
         let turn = served::turn(&vault, "protect", self.wait, &self.output, |source| {
             plain.then_some(Request::Protect { source, wait: true })
         })?;
@@ -151,6 +156,24 @@ impl Args {
             Report { affected, pending, .. } if !affected.is_empty() || *pending > 0 => Outcome::Found,
             _ => Outcome::Fine,
         })
+    }
+
+    /// True if options set the policy or the changelog of the vault.
+    fn sets_up(&self) -> bool {
+        self.protection.is_set() || !self.exclude.is_empty()
+    }
+
+    /// The policy of the options, or the one that the vault has, with the rules of `--exclude`.
+    fn with_exclusions(&self, text: Option<String>, location: &Location) -> anyhow::Result<Option<String>> {
+        if self.exclude.is_empty() {
+            return Ok(text);
+        }
+        let (code, path) = (DEFAULT_CODE.parse()?, Path::new("--exclude"));
+        let text = match text {
+            Some(text) => text,
+            None => location.policy_text()?.unwrap_or_default(),
+        };
+        Ok(Some(exclude(&text, &self.exclude, path, &code)?))
     }
 
     /// A dry run on an unprotected directory, with a temporary vault.

@@ -44,6 +44,28 @@ fn the_example_is_a_configuration() {
     assert_eq!(parsed.sources[0].rescan, config.sources[0].rescan);
 }
 
+/// The configuration that packages install: the daemon waits until it has sources.
+#[test]
+fn a_configuration_may_have_no_sources() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../package/daemon.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(parse(&text).unwrap().sources, []);
+    // Its commented example is a source.
+    let (_, example) = text.split_once("# [[source]]").unwrap();
+    let example: String =
+        example.lines().map(|line| format!("{}\n", line.trim_start_matches("# "))).collect();
+    let config = parse(&format!("[[source]]{example}")).unwrap();
+    assert_eq!((config.sources[0].name.as_str(), config.sources[0].kind()), ("photos", "watch"));
+}
+
+#[test]
+fn the_number_of_sources_is_bounded() {
+    let source = |number: usize| format!("[[source]]\nname = 's{number}'\nwatch = 'd{number}'\n");
+    let sources = |count: usize| (0..count).map(source).collect::<String>();
+    assert_eq!(parse(&sources(256)).unwrap().sources.len(), 256);
+    assert!(why(&sources(257)).contains("up to 256 [[source]]s, not 257"));
+}
+
 #[test]
 fn paths_are_relative_to_the_file() {
     let config =
@@ -58,7 +80,6 @@ fn paths_are_relative_to_the_file() {
 #[test]
 fn mistakes_are_named_with_line_and_column() {
     for (text, place, word) in [
-        ("", "line 1, column 1", "[[source]]"),
         ("[[source]]\nname = 'a'\nwatch = 'x'\nwtach = 'y'", "line 4, column 1", "wtach"),
         ("[[source]]\nname = 'a'\n", "line 1, column 1", "one of"),
         ("[[source]]\nname = 'a'\nwatch = 'x'\npool = 'y'", "line 1, column 1", "one of"),

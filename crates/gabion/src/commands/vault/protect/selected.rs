@@ -35,7 +35,7 @@ impl Args {
             return Ok(!inside.is_empty());
         }
         // Options of a vault belong to the whole of it, and a damaged vault is reported by what opens it.
-        if self.protection.is_set() {
+        if self.sets_up() {
             return Ok(false);
         }
         let repository = self.elsewhere.repository.as_deref();
@@ -50,8 +50,8 @@ impl Args {
     /// Protects selected files.
     pub(super) fn run_selected(&self, paths: &[PathBuf]) -> anyhow::Result<Outcome> {
         anyhow::ensure!(
-            !self.protection.is_set(),
-            "--code, --policy and --changelog are options of a whole vault: give its directory alone"
+            !self.sets_up(),
+            "--code, --policy, --exclude and --changelog are options of a whole vault: give its directory alone"
         );
         let Some(first) = paths.first() else {
             self.output.print_line("no file was named: nothing to do");

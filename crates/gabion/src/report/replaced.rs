@@ -1,0 +1,49 @@
+//! Report of `gabion replaced`.
+
+use super::path_text;
+use gabion_vault::replaced::Run;
+use gabion_vault::world::Nanos;
+use serde::Serialize;
+
+/// Content that repair replaced.
+#[derive(Debug, Serialize)]
+#[serde(tag = "command", rename = "replaced")]
+pub struct ReplacedReport {
+    /// Whether these runs were removed; none for a list.
+    pub removed: Option<bool>,
+    /// The runs, oldest first.
+    pub runs: Vec<ReplacedRun>,
+}
+
+/// Content that one run of repair replaced.
+#[derive(Debug, Serialize)]
+pub struct ReplacedRun {
+    run: String,
+    at: Nanos,
+    bytes: u64,
+    files: Vec<ReplacedFile>,
+}
+
+#[derive(Debug, Serialize)]
+struct ReplacedFile {
+    path: String,
+    size: u64,
+    bytes: u64,
+}
+
+impl ReplacedRun {
+    /// Of a run, without its files.
+    pub fn new(run: &Run) -> ReplacedRun {
+        ReplacedRun { run: path_text(&run.name), at: run.at, bytes: run.bytes, files: Vec::new() }
+    }
+
+    /// Adds a file by its path in the tree, its size and its allocated bytes.
+    pub fn add(&mut self, path: &[u8], size: u64, bytes: u64) {
+        self.files.push(ReplacedFile { path: path_text(path), size, bytes });
+    }
+
+    /// Paths for display, with allocated bytes.
+    pub fn files(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.files.iter().map(|file| (file.path.as_str(), file.bytes))
+    }
+}
