@@ -1,6 +1,6 @@
 // The page: which view is shown, the status that all share, and what happens when the daemon does not answer.
 
-import { Unreachable, get, stream, token } from "./client.js";
+import { Refused, Unreachable, get, stream, token } from "./client.js";
 import { alertText, badge, facts, field, h, paint, tick, visible } from "./page.js";
 import { assess } from "./verdict.js";
 import { VIEWS } from "./views.js";
@@ -15,7 +15,13 @@ let [status, lastAnswer, update, timer, asking, again] = [null, null, null, 0, f
 function route() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const [view, name] = path.split("/");
-  return { key: VIEWS[view] ? view : "", name: decodeURIComponent(name ?? ""), query: new URLSearchParams(query ?? "") };
+  let decoded = "";
+  try {
+    decoded = decodeURIComponent(name ?? "");
+  } catch {
+    // No source has such a name.
+  }
+  return { key: Object.hasOwn(VIEWS, view) ? view : "", name: decoded, query: new URLSearchParams(query ?? "") };
 }
 
 function navigation() {
@@ -35,11 +41,11 @@ function open(focus) {
   const { key, name, query } = route();
   const main = by("content");
   const body = h("div");
-  main.replaceChildren(h("h1", {}, name && key === "source" ? `Source ${visible(name)}` : VIEWS[key].title), body);
+  main.replaceChildren(h("h1", { tabindex: "-1" }, name && key === "source" ? `Source ${visible(name)}` : VIEWS[key].title), body);
   update = VIEWS[key].start(body, name, query, events, status);
   update(status);
   navigation();
-  if (focus) main.focus();
+  if (focus) main.querySelector("h1").focus();
 }
 
 function headline(verdict, sentence, pairs) {
@@ -63,8 +69,8 @@ const UNKNOWN = { level: "unknown", word: "Unknown", sign: "?" };
 
 function logIn(text) {
   status = update = null;
+  document.body.classList.remove("gone");
   headline(UNKNOWN, "A token is needed to see the state.", []);
-  by("views").replaceChildren();
   paint(by("views"), "none", () => []);
   by("footer").textContent = "";
   if (by("token")) {
@@ -76,7 +82,7 @@ function logIn(text) {
     token.set(by("token").value.trim());
     refresh();
   } }, field("Token", "token", { type: "password", required: true }), h("button", { id: "login" }, "Use this token"));
-  by("content").replaceChildren(h("h1", {}, "Token"), h("p", {}, "It is a line of one of the files that `[api]` of the daemon's configuration names. This window keeps it until it is closed."),
+  by("content").replaceChildren(h("h1", {}, "Token"), h("p", {}, "It is a line of one of the files that ", h("code", {}, "[api]"), " of the daemon's configuration names. This window keeps it until it is closed."),
     form, h("div", { id: "refused" }, token.get() ? alertText(text) : null));
   by("token").focus();
 }
@@ -95,8 +101,16 @@ function failed(error) {
   }
   const since = lastAnswer ? `The last answer came at ${lastAnswer.toLocaleTimeString()}.` : "It has not answered since this page was opened.";
   document.body.classList.add("gone");
-  const text = error instanceof Unreachable ? `The daemon does not answer (${error.message}).` : `The daemon refuses: ${error.message}.`;
-  headline({ ...UNKNOWN, word: "No answer" }, `${text} ${since} Trying again every 5 s.`, []);
+  by("content").setAttribute("aria-label", lastAnswer ? `old state, of ${lastAnswer.toLocaleTimeString()}` : "old state");
+  const retry = "Trying again every 5 s.";
+  if (error instanceof Unreachable) {
+    headline({ ...UNKNOWN, word: "No answer" }, `The daemon does not answer (${error.message}). ${since} ${retry}`, []);
+  } else if (error instanceof Refused) {
+    headline(UNKNOWN, `The daemon refuses: ${error.message}. ${retry}`, []);
+  } else {
+    headline(UNKNOWN, `This page failed: ${error.message}. ${retry}`, []);
+    console.error(error);
+  }
 }
 
 async function refresh() {
@@ -107,10 +121,11 @@ async function refresh() {
   asking = true;
   clearTimeout(timer);
   try {
-    const answer = await get("/status");
+    const answer = await get("/status", 10);
     const first = !status;
     [status, lastAnswer] = [answer, new Date()];
     document.body.classList.remove("gone");
+    by("content").removeAttribute("aria-label");
     showStatus();
     if (first) {
       open(false);
@@ -119,11 +134,11 @@ async function refresh() {
       update?.(status);
     }
   } catch (error) {
-    if (!(error instanceof Error && ("status" in error || error instanceof Unreachable))) throw error;
     failed(error);
   } finally {
     asking = false;
-    timer = setTimeout(refresh, again ? 250 : INTERVAL);
+    const works = status?.sources.some((source) => source.job);
+    timer = setTimeout(refresh, again ? 250 : works ? INTERVAL / 2 : INTERVAL);
     again = false;
   }
 }
@@ -172,6 +187,8 @@ async function follow() {
 }
 
 addEventListener("hashchange", () => open(true));
+// A hidden page is rarely woken: what it shows may be old.
+document.addEventListener("visibilitychange", () => document.hidden || refresh());
 by("skip").addEventListener("click", (event) => {
   event.preventDefault();
   by("content").focus();

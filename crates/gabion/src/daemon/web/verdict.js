@@ -1,6 +1,6 @@
 // How a status is to be judged. Whatever is not known to be well is not shown as well.
 
-import { count, duration } from "./page.js";
+import { count, duration, number } from "./page.js";
 
 const LEVELS = {
   ok: { level: "ok", rank: 0, word: "Protected", sign: "✓" },
@@ -18,13 +18,23 @@ export function decisions(source) {
   return found;
 }
 
+// Files by state. What a survey of a pool found while targets are gone is not in the catalogue.
+export function fileStates({ files, pool }) {
+  if (!files) return null;
+  const worst = (state) => Math.max(files[state], pool?.files?.[state] ?? 0);
+  const [degraded, damaged, lost] = [worst("degraded"), files.damaged, worst("lost")];
+  return { protected: Math.max(0, files.known - degraded - damaged - lost), degraded, damaged, lost };
+}
+
 // The findings of a source, the worst first.
 export function findings(source) {
   const found = [];
   const add = (level, text) => found.push({ level, text });
   const { files, live, pool } = source;
-  const lost = (files?.lost ?? 0) || (pool?.files?.lost ?? 0);
-  if (lost > 0) add("bad", `${count(lost, "file")} lost beyond repair`);
+  const states = fileStates(source);
+  const missing = Math.max(0, (pool?.files?.lost ?? 0) - (files?.lost ?? 0));
+  if (files?.lost > 0) add("bad", `${count(files.lost, "file")} lost beyond repair`);
+  if (missing > 0) add("bad", `${count(missing, "file")} lost unless targets return`);
   if (source.state === "failed") add("bad", `it does not protect files: ${source.reason ?? "unknown reason"}`);
   else if (source.state === "starting") add("unknown", "it is starting");
   else if (source.state !== "running") add("attention", `it is ${source.state}`);
@@ -36,8 +46,7 @@ export function findings(source) {
   if (pool?.rebuild) add("attention", `to be rebuilt: ${pool.rebuild.join(", ")}`);
   if (pool?.verify) add("attention", `to be verified: ${pool.verify.join(", ")}`);
   if (files?.damaged > 0) add("attention", `${count(files.damaged, "file")} damaged, and can be repaired`);
-  const degraded = Math.max(files?.degraded ?? 0, pool?.files?.degraded ?? 0);
-  if (degraded > 0) add("attention", `${count(degraded, "file")} degraded`);
+  if (states?.degraded > 0) add("attention", `${count(states.degraded, "file")} degraded`);
   if (pool?.files?.unreadable > 0) add("attention", `${count(pool.files.unreadable, "file")} unreadable`);
   if (source.scrub_overdue?.files > 0) add("attention", `the scrub of ${count(source.scrub_overdue.files, "file")} is overdue`);
   if (source.last?.scrub?.error) add("attention", `the last scrub failed: ${source.last.scrub.error}`);
@@ -48,7 +57,11 @@ export function findings(source) {
   return found.sort((a, b) => LEVELS[b.level].rank - LEVELS[a.level].rank);
 }
 
-export const verdictOf = (source) => LEVELS[findings(source)[0]?.level ?? "ok"];
+export function verdictOf(source) {
+  const [worst] = findings(source);
+  if (!worst && source.files.known === 0) return { ...LEVELS.unknown, word: "No files", sign: "○" };
+  return LEVELS[worst?.level ?? "ok"];
+}
 
 // The state of everything: level, one sentence, facts.
 export function assess(status) {
@@ -59,10 +72,14 @@ export function assess(status) {
   const pending = sum((source) => source.live?.pending);
   const oldest = Math.max(0, ...sources.map((source) => source.live?.lag_seconds ?? 0));
   const known = sum((source) => source.files?.known);
+  const exposed = ["lost", "damaged", "degraded"].map((state) => [sum((source) => fileStates(source)?.[state]), state]);
+  exposed.push([sum((source) => (source.live?.held ? source.live.held.removed + source.live.held.changed : 0)), "held"]);
+  exposed.push([pending, `pending, the oldest for ${duration(oldest)}`]);
+  const parts = exposed.filter(([files]) => files > 0).map(([files, word]) => `${number(files)} ${word}`);
   const jobs = sources.filter((source) => source.job).map((source) => `${source.job.work} of ${source.name}`);
   const of = ` of ${count(sources.length, "source")}`;
   const base = {
-    exposed: pending === 0 ? "nothing" : `${count(pending, "change")}, the oldest for ${duration(oldest)}`,
+    exposed: parts.length === 0 ? "nothing" : parts.join(", "),
     working: jobs.length === 0 ? "nothing" : jobs.join(", "),
     decisions: sources.flatMap(decisions).length,
   };

@@ -3,7 +3,7 @@
 import { get, pathParameter, post } from "./client.js";
 import { alertText, badge, bytes, confirmation, count, duration, facts, field, fileName, h, number, paint, progress,
   table, time, visible } from "./page.js";
-import { decisions, findings, verdictOf } from "./verdict.js";
+import { decisions, fileStates, findings, verdictOf } from "./verdict.js";
 
 const MINUTE = 60000;
 const list = (texts) => h("ul", {}, texts.map((text) => h("li", {}, text)));
@@ -29,17 +29,15 @@ function matrix(cells) {
   const at = (row, column) => cells.find((cell) => cell.configured === row && cell.actual === column);
   const cell = (found) => (found ? `${number(found.files)} (${bytes(found.bytes)})` : "–");
   return table("Redundancy blocks per stripe: wanted (rows) and actual (columns)",
-    ["wanted", ...columns.map((column) => `actual ${column}`)],
-    rows.map((row) => [String(row), ...columns.map((column) => cell(at(row, column)))]));
+    ["redundancy", ...columns.map((column) => `actual ${column}`)],
+    rows.map((row) => [`wanted ${row}`, ...columns.map((column) => cell(at(row, column)))]));
 }
 
 function sourceFacts(source) {
-  const { files, live, scrub, scrub_overdue: overdue, job } = source;
-  const good = files ? files.known - files.degraded - files.damaged - files.lost : 0;
+  const { live, scrub, scrub_overdue: overdue, job } = source;
+  const states = fileStates(source);
   return facts([
-    ["Files", files
-      ? `${number(good)} protected, ${number(files.degraded)} degraded, ${number(files.damaged)} damaged, ${number(files.lost)} lost`
-      : "not counted yet"],
+    ["Files", states ? Object.entries(states).map(([state, files]) => `${number(files)} ${state}`).join(", ") : "not counted yet"],
     ["Pending", !live ? "unknown"
       : live.pending === 0 ? "none" : `${count(live.pending, "change")}, the oldest for ${duration(live.lag_seconds)}`],
     ["Last scrub", scrub ? time(scrub.last ?? source.last.scrub?.ended) : source.last.scrub ? time(source.last.scrub.ended) : "never"],
@@ -150,7 +148,9 @@ const source = {
       const now = status.sources.find((it) => it.name === name);
       paint(head, now && { ...now, since: null, live: { ...now.live, events: 0 } }, () => (now
         ? [h("p", {}, badge(verdictOf(now)), ` ${now.kind} of `, fileName(now)),
-          h("ul", {}, findings(now).map((it) => h("li", {}, visible(it.text)))), h("dl", {}, sourceFacts(now))]
+          h("ul", {}, findings(now).map((it) => h("li", {}, visible(it.text)))),
+          now.files?.damaged > 0 ? h("p", {}, "Repair them with ", h("code", {}, `gabion repair ${visible(now.path)}`), ".") : null,
+          h("dl", {}, sourceFacts(now))]
         : alertText(`There is no source ${name}.`)));
     };
   },
@@ -187,7 +187,7 @@ function targetTable(name, targets, pool) {
     result.replaceChildren(h("p", {}, "Reading the headers of all files …"));
     return show(result, () => get(`/sources/${encodeURIComponent(name)}/whatif?${chosen.join("&")}`, 600), whatIf);
   } },
-  table("Targets", ["Target", "Domain", "State", "Free", "Total", "Used"], rows),
+  table(`Targets of ${name}`, ["Target", "Domain", "State", "Free", "Total", "Used"], rows),
   h("p", {}, h("button", { id: `whatif-${name}` }, "What if the selected ones fail?")));
   return [form, result];
 }
@@ -245,7 +245,7 @@ function heldPart(held, result) {
       ? h("p", {}, `Shortly before: ${number(held.before.removed)} removed, ${number(held.before.changed)} changed.`) : null,
     h("p", {}, "If this was intended, approve it. If not, stop what caused it and restore the files; see them with ",
       h("code", {}, `gabion status ${visible(held.path)}`), "."),
-    h("dl", {}, facts([["Change-set", h("code", {}, held.digest)]])),
+    h("p", {}, "Change-set ", h("code", {}, held.digest)),
     h("button", { type: "button", class: "strong", id: `approve-${held.source}`, click: approve }, "Approve these changes …"));
 }
 
@@ -260,7 +260,7 @@ function askPart(ask, result) {
     }, result);
   return h("article", {}, h("h2", {}, `${ask.source}: are ${names} lost?`), h("p", {}, visible(ask.why)),
     h("p", {}, "If they can be brought back, do that instead. ", h("a", { href: "#/targets" }, "What would be lost?")),
-    h("dl", {}, facts([["Question", h("code", {}, ask.agreement)]])),
+    h("p", {}, "Question ", h("code", {}, ask.agreement)),
     h("button", { type: "button", class: "strong", id: `agree-${ask.source}`, click: confirm }, "Confirm the loss …"));
 }
 
@@ -332,7 +332,7 @@ const forecast = {
     question(node, fields.map(([label, id, value]) => field(label, id, { value })), "Compute", ask, (answer) =>
       [table(`${answer.code} on ${count(answer.disks, "disk")}`, ["Model", "Mean time to data loss", "Loss per year", "Nines"],
         Object.entries(answer.models).map(line)),
-      h("p", { class: "quiet" }, "`checked`: read errors during a rebuild are found by signatures; `unchecked`: they are not.")]);
+      h("p", { class: "quiet" }, "checked: signatures find read errors that a disk does not report; unchecked: nothing finds them.")]);
     return () => null;
   },
 };

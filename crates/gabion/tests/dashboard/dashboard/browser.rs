@@ -19,7 +19,7 @@ pub(crate) struct Browser {
 
 /// True if there is a browser here; else the test is skipped.
 pub(crate) fn can_browse(test: &str) -> bool {
-    let has = |program| Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
+    let has = |program: &str| Command::new(program).arg("--version").stdout(Stdio::null()).status().is_ok();
     let missing = ["chromium", "chromedriver"].into_iter().find(|program| !has(program));
     if let Some(program) = missing {
         gabion_testkit::skip(test, format!("{program} is not installed"));
