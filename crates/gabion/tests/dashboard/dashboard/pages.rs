@@ -45,7 +45,8 @@ fn states_are_shown_and_each_view_works() {
     let mut fixture = Fixture::new();
     let (photos, music) = (fixture.watched("photos", ""), fixture.watched("music", ""));
     std::fs::create_dir(fixture.path("empty")).unwrap();
-    let empty = "[[source]]\nname = 'empty'\nwatch = 'empty'\n";
+    fixture.write("slow.toml", b"[default]\ncode = \"4+2\"\nquiet = \"1h\"\n");
+    let empty = "[[source]]\nname = 'empty'\nwatch = 'empty'\npolicy = 'slow.toml'\n";
     for name in [HOSTILE, DISGUISED] {
         fixture.write(&format!("music/{name}"), &[7; 70_000]);
     }
@@ -62,7 +63,14 @@ fn states_are_shown_and_each_view_works() {
         "4 protected, 0 degraded, 0 damaged, 0 lost",
         "actual 2",
         "free of",
+        "○ No files",
     ]);
+    // The page says nothing better than the command, here and below.
+    fixture.expect(0, &["daemon", "status"]);
+    fixture.write("empty/new", b"new");
+    browser.sees(&["↻ Catching up", "empty: 1 change not protected yet", "1 pending"]);
+    fixture.expect(0, &["daemon", "protect", "empty"]);
+    browser.sees(&["✓ Protected", "All 11 files of 3 sources are protected."]);
 
     // Damage is shown as soon as it is found, by a word and a colour.
     for name in [HOSTILE, DISGUISED] {
@@ -73,6 +81,7 @@ fn states_are_shown_and_each_view_works() {
     fixture.job("/api/v1/sources/music/scrub", "{}");
     browser.sees(&["! Attention", "music: 2 files damaged, and can be repaired."]);
     assert_eq!(browser.script("return document.body.dataset.level"), "attention");
+    fixture.expect(1, &["daemon", "status"]);
 
     // Names of files are text, whatever they contain.
     browser.click("#link-music");
@@ -101,7 +110,7 @@ fn states_are_shown_and_each_view_works() {
     browser.click("#nav-activity");
     browser.sees(&["Live: new events appear here.", "damage found", "scrub", "ended", "open"]);
     fixture.expect(0, &["daemon", "pause", "photos"]);
-    browser.sees(&["source paused"]);
+    browser.sees(&["source paused", "photos: it is paused"]);
     fixture.expect(0, &["daemon", "resume", "photos"]);
     browser.sees(&["source resumed"]);
     browser.click("#nav-forecast");
@@ -116,6 +125,7 @@ fn states_are_shown_and_each_view_works() {
     fixture.until_protected("photos", "photos", 5);
     fixture.job("/api/v1/sources/photos/scrub", "{}");
     browser.sees(&["✗ Danger", "photos: 1 file lost beyond repair (and 1 other finding)."]);
+    fixture.expect(3, &["daemon", "status"]);
     assert_eq!(
         browser.script("return [window.hostile ?? null, document.images.length]"),
         serde_json::json!([null, 0])
