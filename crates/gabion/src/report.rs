@@ -6,6 +6,7 @@ mod check;
 pub(crate) mod daemon;
 mod events;
 pub mod forecast;
+pub mod notifications;
 pub mod pool;
 mod selected;
 pub mod shard;

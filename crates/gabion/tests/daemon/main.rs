@@ -15,8 +15,10 @@ mod daemon {
     mod fixture;
     mod http;
     mod metrics;
+    mod notifications;
     mod pool;
     mod schema;
+    mod servers;
     mod storms;
     mod supervision;
     #[path = "../../vault/test_rng.rs"]
