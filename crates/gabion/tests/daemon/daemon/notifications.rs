@@ -322,8 +322,7 @@ fn hooks_run_around_jobs_and_can_skip_them() {
     let refused = fixture.refused(&["daemon", "scrub", "photos"]);
     assert!(refused.contains("hook before_scrub failed") && refused.contains("the disk sleeps"), "{refused}");
     assert_eq!(log().lines().count(), 4, "the scrub did not run, and neither did the hook after it");
-    let status = fixture.status();
-    assert_eq!(status["sources"][0]["last"]["scrub"]["outcome"], "failed", "{status:#}");
+    fixture.until("photos", "it failed", |source| source["last"]["scrub"]["outcome"] == "failed");
     std::fs::remove_file(fixture.path("no_before_scrub")).unwrap();
     // One that fails afterwards changes nothing about the outcome.
     fixture.write("no_after_scrub", b"");
