@@ -3,12 +3,12 @@
 //!
 //! Modules, from the bottom up: [`config`] (the configuration file), [`events`] (what happens, for the log, histories
 //! and subscribers), `secret` (passwords), `child` (commands with a deadline), `refusal` (why a request is refused),
-//! `message` (requests and answers), [`notify`] (`sd_notify`), [`note`] and [`client`] (how other commands find a daemon
-//! and talk to it), `job` (one task on a source), `targets` (decisions about targets of a pool), `affected` (names of
-//! damaged files), `source` (state and queue of a source), `announce` (its events), `hooks` (commands around a job),
-//! [`notifications`] (messages to people), `supervisor` (the thread of a source), `metrics` (numbers for Prometheus),
-//! [`api`] (serves requests). Each source has a thread of its own, so that one that fails or waits does not delay the
-//! others.
+//! `message` (requests and answers), [`notify`] (`sd_notify`), [`note`] and [`client`] (how other commands find a
+//! daemon and talk to it), `job` (one task on a source), `targets` (decisions about targets of a pool), `affected`
+//! (names of damaged files), `source` (state and queue of a source), `announce` (its events), `hooks` (commands
+//! around a job), [`notifications`] (messages to people), `supervisor` (the thread of a source), `metrics` (numbers
+//! for Prometheus), [`api`] (serves requests). Each source has a thread of its own, so that one that fails or waits
+//! does not delay the others.
 
 mod affected;
 mod announce;

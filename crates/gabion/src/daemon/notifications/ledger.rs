@@ -1,9 +1,10 @@
 //! What a receiver was told, and what it is still to be told. Kept in a file, so that a restart neither repeats nor
 //! loses anything.
 //!
-//! Conditions are states, not events: at each look they are compared with what was told. Something that began while the
-//! daemon did not run, or that was noted and not delivered before a crash, is therefore told later. A message is written
-//! to the file before it is sent and removed after it arrived: a crash in between sends it twice, with the same id.
+//! Conditions are states, not events: at each look they are compared with what was told. Something that began while
+//! the daemon did not run, or that was noted and not delivered before a crash, is therefore told later. A message is
+//! written to the file before it is sent and removed after it arrived: a crash in between sends it twice, with the
+//! same id.
 //!
 //! One message is under way at a time. What happens meanwhile is collected into the next one, so the file is bounded
 //! however long a receiver does not answer.
