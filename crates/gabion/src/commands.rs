@@ -9,6 +9,7 @@ mod groups;
 mod info;
 mod manual;
 mod mount;
+mod notify;
 mod pool;
 mod served;
 mod shard;
@@ -64,6 +65,8 @@ enum Command {
     Mount(mount::Args),
     /// Protect, scrub and rebuild many directories and pools from one process
     Daemon(daemon::Args),
+    /// Test the receivers of notifications of a daemon's configuration
+    Notify(notify::Args),
     /// Stripe files over several disks, and survive the loss of some of them
     Pool(pool::Args),
     /// Split a file into shards, any k of which restore it
@@ -120,6 +123,7 @@ impl Cli {
             Command::Work(args) => args.run(),
             Command::Mount(args) => args.run(),
             Command::Daemon(args) => args.run(),
+            Command::Notify(args) => args.run(),
             Command::Pool(args) => args.run(),
             Command::Shard(args) => args.run(),
             Command::Forecast(args) => args.run(),

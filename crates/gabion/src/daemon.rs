@@ -2,24 +2,31 @@
 //! requests on a socket.
 //!
 //! Modules, from the bottom up: [`config`] (the configuration file), [`events`] (what happens, for the log, histories
-//! and subscribers), `refusal` (why a request is refused), `message` (requests and answers), [`notify`] (`sd_notify`),
-//! [`note`] and [`client`] (how other commands find a daemon and talk to it), `job` (one task on a source), `targets`
-//! (decisions about targets of a pool), `source` (state and queue of a source), `announce` (its events), `supervisor`
-//! (the thread of a source), `metrics` (numbers for Prometheus), [`api`] (serves requests). Each source has a thread of
-//! its own, so that one that fails or waits does not delay the others.
+//! and subscribers), `secret` (passwords), `child` (commands with a deadline), `refusal` (why a request is refused),
+//! `message` (requests and answers), [`notify`] (`sd_notify`), [`note`] and [`client`] (how other commands find a
+//! daemon and talk to it), `job` (one task on a source), `targets` (decisions about targets of a pool), `affected`
+//! (names of damaged files), `source` (state and queue of a source), `announce` (its events), `hooks` (commands
+//! around a job), [`notifications`] (messages to people), `supervisor` (the thread of a source), `metrics` (numbers
+//! for Prometheus), [`api`] (serves requests). Each source has a thread of its own, so that one that fails or waits
+//! does not delay the others.
 
+mod affected;
 mod announce;
 pub mod api;
+mod child;
 pub mod client;
 pub mod config;
 pub mod events;
+mod hooks;
 mod job;
 mod message;
 mod metrics;
 pub mod note;
+pub mod notifications;
 pub mod notify;
 mod overdue;
 mod refusal;
+mod secret;
 mod source;
 mod supervisor;
 mod targets;
@@ -39,6 +46,7 @@ use gabion_vault::storage::pool::Registry;
 use gabion_vault::world::{Clock, Nanos, Stopwatch};
 use job::Job;
 use message::Reloaded;
+use notifications::{Notifications, StateError};
 use notify::{Notifier, Supervisor};
 use refusal::{ErrorCode, Refusal};
 use source::{DaemonContext, Source};
@@ -82,6 +90,9 @@ pub enum DaemonError {
     /// The socket cannot be used.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// The state of notifications cannot be kept.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// No path for the socket is known.
     #[error("no path for the socket: set socket in the configuration, or XDG_RUNTIME_DIR")]
     NoPlace,
@@ -121,6 +132,8 @@ pub struct Environment {
     pub tell: Tell,
     /// Where measured speeds and compiled kernels of devices are kept.
     pub device_cache: Option<PathBuf>,
+    /// Default directory of what outlasts the daemon.
+    pub state: Option<PathBuf>,
 }
 
 /// A daemon.
@@ -130,6 +143,7 @@ struct Daemon {
     sources: Mutex<Vec<Arc<Source>>>,
     /// Tokens, certificates and readers of the API.
     settings: Mutex<Arc<Settings>>,
+    notifications: Notifications,
     reloading: Mutex<()>,
     began: Nanos,
     stop: Arc<AtomicBool>,
@@ -141,7 +155,7 @@ struct Daemon {
 /// # Errors
 /// See [`DaemonError`]. A failed source is no error: it is reported, and started again.
 pub fn run(config: Config, environment: Environment) -> Result<(), DaemonError> {
-    let Environment { named_socket, socket, registry, supervisor, stop, reload, tell, device_cache } =
+    let Environment { named_socket, socket, registry, supervisor, stop, reload, tell, device_cache, state } =
         environment;
     let notifier = Notifier::new(&supervisor)
         .map_err(|source| DaemonError::Io { doing: "the address of NOTIFY_SOCKET", source })?;
@@ -162,8 +176,11 @@ pub fn run(config: Config, environment: Environment) -> Result<(), DaemonError> 
         patience,
         device_cache,
     };
+    let notifications =
+        Notifications::new(&config, state, Arc::clone(&context.events), Arc::clone(&context.tell))?;
     let daemon = Arc::new(Daemon {
         config: Mutex::new(config.clone()),
+        notifications,
         context,
         sources: Mutex::default(),
         settings: Mutex::new(Arc::new(settings)),
@@ -186,10 +203,19 @@ pub fn run(config: Config, environment: Environment) -> Result<(), DaemonError> 
         .name("api".to_owned())
         .spawn(serve)
         .map_err(|source| DaemonError::Io { doing: "starting a thread", source })?;
+    let telling = Arc::clone(&daemon);
+    let teller = std::thread::Builder::new().name("notifications".to_owned());
+    let teller = teller
+        .spawn(move || telling.notifications.run(&|| telling.sources()))
+        .map_err(|source| DaemonError::Io { doing: "starting a thread", source })?;
     daemon.wait(&notifier, &reload);
     notifier.is_stopping();
     daemon.publish(EventKind::DaemonStopping, "stopping");
     let ended = daemon.end();
+    daemon.notifications.stop();
+    if teller.join().is_err() {
+        daemon.message("the thread of notifications ended unexpectedly");
+    }
     daemon.over.store(true, Ordering::Relaxed);
     daemon.context.events.close();
     // The thread polls `over` several times a second, and removes the socket.
@@ -366,6 +392,7 @@ impl Daemon {
             now: Time(Clock::System.now()),
             socket: PathName::system(&self.context.socket),
             last_sequence: self.context.events.last(),
+            notifications: self.notifications.reports(),
             sources: self.sources().iter().map(|source| source.status()).collect(),
         }
     }
@@ -383,6 +410,7 @@ impl Daemon {
         }
         let settings =
             Settings::load(&new.api).map_err(|error| format!("nothing is changed: [api]: {error}"))?;
+        self.notifications.adopt(&new).map_err(|error| format!("nothing is changed: {error}"))?;
         let (kept, gone): (Vec<_>, Vec<_>) =
             self.sources().into_iter().partition(|source| new.sources.contains(&source.config));
         let late = stop_all(&gone, Duration::from_nanos(new.stop_within.unsigned_abs()));

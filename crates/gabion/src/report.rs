@@ -7,6 +7,7 @@ pub(crate) mod daemon;
 mod events;
 pub mod forecast;
 mod forget;
+pub mod notifications;
 pub mod pool;
 mod replaced;
 mod selected;

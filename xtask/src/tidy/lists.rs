@@ -50,14 +50,16 @@ pub(super) const UNSAFE_ROOMS: &[&str] = &[
 ];
 
 /// Where environment variables may be read while running: the choice of kernel, repositories that are trusted whoever
-/// owns them, passwords, the cache directory, a test that runs itself in another namespace, the build of the program
-/// that benches run, and the tasks.
+/// owns them, passwords, what commands of the configuration inherit, the cache directory, a test that runs itself in
+/// another namespace, the build of the program that benches run, and the tasks.
 pub(super) const ENVIRONMENT_ROOMS: &[&str] = &[
     KERNEL_TABLE,
     "crates/platform/src/tree/ownership.rs",
     "crates/changelog/src/redis/address.rs",
     "crates/vault/src/identity.rs",
     "crates/vault/src/vault/copies.rs",
+    "crates/gabion/src/daemon/secret.rs",
+    "crates/gabion/src/daemon/child.rs",
     "bench/src/program.rs",
     "xtask/src/",
     "crates/testkit/src/",

@@ -42,7 +42,7 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand)]
 enum Command {
     /// Protect the sources of a configuration, until a signal or `gabion daemon stop`
-    Run(run::Args),
+    Run(Box<run::Args>),
     /// Show the state of all sources
     Status(status::Args),
     /// Suspend work: no scans, encoding, scrubs or rebuilds until `resume`; changes are still recorded

@@ -1,6 +1,7 @@
 //! Configuration of the daemon: a TOML file. `docs/reference/daemon.toml` is a commented example.
 
 mod api;
+pub mod notify;
 
 pub use api::ApiConfig;
 
@@ -10,6 +11,7 @@ use gabion_vault::monitor::Choice;
 use gabion_vault::policy::{Duration, Rate};
 use gabion_vault::schedule::{Hours, Rhythm};
 use gabion_vault::world::{Nanos, SECOND};
+use notify::{HooksConfig, HooksText, NotifyConfig, NotifyText};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -31,8 +33,12 @@ pub struct Config {
     pub api: ApiConfig,
     /// Time limit for running jobs and busy mounts when the daemon stops.
     pub stop_within: Nanos,
+    /// Directory of what outlasts the daemon; the default if `None`.
+    pub state: Option<PathBuf>,
     /// The sources.
     pub sources: Vec<SourceConfig>,
+    /// Receivers of notifications.
+    pub receivers: Vec<NotifyConfig>,
 }
 
 /// Configuration of one source.
@@ -58,6 +64,8 @@ pub struct SourceConfig {
     pub rescan: Nanos,
     /// Scheduled scrubs.
     pub scrub: Option<ScrubConfig>,
+    /// Commands before and after jobs.
+    pub hooks: HooksConfig,
 }
 
 /// Kind of a source.
@@ -175,8 +183,13 @@ struct Text {
     pools: Option<PathBuf>,
     stop_within: Option<Duration>,
     api: Option<Spanned<api::ApiText>>,
+    state: Option<PathBuf>,
+    #[serde(default)]
+    hooks: HooksText,
     #[serde(default, rename = "source")]
     sources: Vec<Spanned<SourceText>>,
+    #[serde(default, rename = "notify")]
+    receivers: Vec<Spanned<NotifyText>>,
 }
 
 #[derive(Deserialize)]
@@ -207,6 +220,8 @@ struct SourceText {
     continue_without_changelog: Option<Spanned<bool>>,
     scrub: Option<Spanned<ScrubText>>,
     rebuild: Option<Spanned<RebuildText>>,
+    #[serde(default)]
+    hooks: HooksText,
 }
 
 #[derive(Deserialize, Clone, Copy)]
@@ -271,9 +286,10 @@ impl Config {
         }
         let (mut names, mut places, mut mounts) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let mut sources = Vec::new();
+        let hooks = reader.hooks(&parsed.hooks, &HooksConfig::default())?;
         for source in parsed.sources {
             let (at, name) = (source.span().start, source.get_ref().name.clone());
-            let source = reader.source(source)?;
+            let source = reader.source(source, &hooks)?;
             if !names.insert(source.name.clone()) {
                 return Err(
                     reader.wrong(name.span().start, format!("there are two sources {:?}", source.name))
@@ -294,13 +310,16 @@ impl Config {
             }
             sources.push(source);
         }
+        let receivers = reader.receivers(parsed.receivers, &names)?;
         Ok(Config {
             path: absolute.clone(),
             socket: parsed.socket.map(|path| reader.base.join(path)),
             pools: parsed.pools.map(|path| reader.base.join(path)),
             api: reader.api(parsed.api)?,
             stop_within: parsed.stop_within.map_or(STOP_WITHIN, |time| time.0),
+            state: parsed.state.map(|path| reader.base.join(path)),
             sources,
+            receivers,
         })
     }
 }
@@ -362,15 +381,20 @@ impl Reader<'_> {
         })
     }
 
-    fn source(&self, source: Spanned<SourceText>) -> Result<SourceConfig, ConfigError> {
-        let begins = source.span().start;
-        let text = source.into_inner();
-        let name = text.name.get_ref().clone();
+    fn plain_name(&self, name: &Spanned<String>) -> Result<String, ConfigError> {
+        let (at, name) = (name.span().start, name.get_ref());
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
             let why = format!("invalid name {name:?}: use up to 64 letters, digits, and any of - _ .");
-            return Err(self.wrong(text.name.span().start, why));
+            return Err(self.wrong(at, why));
         }
+        Ok(name.clone())
+    }
+
+    fn source(&self, source: Spanned<SourceText>, hooks: &HooksConfig) -> Result<SourceConfig, ConfigError> {
+        let begins = source.span().start;
+        let text = source.into_inner();
+        let name = self.plain_name(&text.name)?;
         if let (Some(_), Some(code)) = (&text.policy, &text.code) {
             return Err(self.wrong(
                 code.span().start,
@@ -410,6 +434,7 @@ impl Reader<'_> {
             limit: text.limit.map(|rate| rate.0),
             rescan: text.rescan.map_or(RESCAN, |time| time.0),
             scrub,
+            hooks: self.hooks(&text.hooks, hooks)?,
         })
     }
 

@@ -210,6 +210,11 @@ impl Job {
         self.stop.store(true, Ordering::Relaxed);
     }
 
+    /// True if it was asked to stop.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
     /// Its result, if it has ended.
     pub(super) fn ended(&self) -> Option<Result<Ended, String>> {
         lock(&self.ended).clone()
@@ -326,7 +331,8 @@ impl Job {
         })
     }
 
-    fn note(&self, step: Progress) {
+    /// Notes a step of its progress.
+    pub(super) fn note(&self, step: Progress) {
         let mut progress = lock(&self.progress);
         match step {
             Progress::Step(step, ahead) => {

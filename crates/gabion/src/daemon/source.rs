@@ -1,5 +1,6 @@
 //! State of a protected source and its queue of jobs. The thread that runs it is in `supervisor`.
 
+use super::affected::AffectedFiles;
 use super::config::SourceConfig;
 use super::events::{EventData, EventKind, Events};
 use super::job::{Counted, Job, JobTotals, RepairPlan, Work};
@@ -69,6 +70,8 @@ pub(super) struct State {
     pub(super) location: Option<Location>,
     pub(super) live: Option<monitor::Status>,
     pub(super) files: Option<Counted>,
+    /// Counts and first names of files that are not protected, for notifications.
+    pub(super) affected: Option<AffectedFiles>,
     /// Files and bytes by state, at the last count.
     pub(super) sizes: Option<Vec<(FileState, u64, u64)>>,
     pub(super) totals: JobTotals,
@@ -124,6 +127,7 @@ impl Source {
             location: None,
             live: None,
             files: None,
+            affected: None,
             sizes: None,
             totals: JobTotals::default(),
             waiting: VecDeque::new(),
@@ -195,7 +199,9 @@ impl Source {
         if let Some(catalogue) = &*catalogue
             && let (Ok(all), Ok(affected)) = (catalogue.count(), catalogue.affected())
         {
-            self.state().files = Some((all, affected));
+            let names = AffectedFiles::read(catalogue, &affected, self.state().affected.take());
+            let mut state = self.state();
+            (state.files, state.affected) = (Some((all, affected)), Some(names));
         }
     }
 

@@ -5,6 +5,7 @@ use super::LogEntry;
 use super::announce::{self, Conditions};
 use super::config::{SourceConfig, What};
 use super::events::{EventData, EventKind};
+use super::hooks;
 use super::job::{Ended, Job, Limits, Work};
 use super::note;
 use super::overdue::Counting;
@@ -401,7 +402,9 @@ impl Supervisor {
         let work = move || {
             let compute = source.compute().map_err(|error| error.to_string());
             let ended = compute.and_then(|compute| {
-                theirs.run(&location, limits, &compute).map_err(|error| error.to_string())
+                hooks::around(&source, &theirs, || {
+                    theirs.run(&location, limits, &compute).map_err(|error| error.to_string())
+                })
             });
             // Before the result is set: a client that waits for it may request the status next.
             if let Ok(Ended { files, overdue, plan, .. }) = &ended {

@@ -1,5 +1,6 @@
 //! Reports of the daemon: its status and the reports of its jobs.
 
+use super::notifications::ReceiverReport;
 use super::pool::{FileColumns, IncompleteFile};
 use super::{DamagedFile, FileFailure, HeldReport, OverdueReport, PathName, RepairedFile, Time};
 use gabion_vault::catalogue::State;
@@ -24,6 +25,7 @@ pub(crate) struct DaemonStatus {
     /// Sequence number of the last event.
     pub(crate) last_sequence: u64,
     pub(crate) sources: Vec<SourceStatus>,
+    pub(crate) notifications: Vec<ReceiverReport>,
 }
 
 /// A source.

@@ -16,8 +16,10 @@ mod daemon {
     mod http;
     mod idle;
     mod metrics;
+    mod notifications;
     mod pool;
     mod schema;
+    mod servers;
     mod storms;
     mod supervision;
     #[path = "../../vault/test_rng.rs"]

@@ -1,13 +1,14 @@
 //! `gabion daemon run`.
 
 use super::Place;
-use super::settings::{Settings, SourceSettings};
+use super::settings::{ReceiverSettings, Settings, SourceSettings};
 use crate::commands::device::Homes;
 use crate::commands::pool::Names;
 use crate::commands::vault::events::EventPrinter;
 use crate::output::print_json;
 use anyhow::Context;
 use gabion::daemon::config::Config;
+use gabion::daemon::notifications::check_secrets;
 use gabion::daemon::notify::Supervisor;
 use gabion::daemon::{Environment, LogEntry, Tell, run};
 use gabion::exit::Outcome;
@@ -16,6 +17,7 @@ use gabion_platform::display_path::DisplayPath;
 use gabion_platform::sync;
 use gabion_vault::policy::Duration;
 use gabion_vault::vault::DEFAULT_CODE;
+use serde::Serialize;
 use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::BTreeMap;
@@ -58,6 +60,8 @@ pub(super) struct Args {
     device_cache: Option<PathBuf>,
     #[command(flatten)]
     homes: Homes,
+    #[command(flatten)]
+    state: StateArgs,
     #[arg(long, env = "NOTIFY_SOCKET", hide = true)]
     notify_socket: Option<PathBuf>,
     #[arg(long, env = "WATCHDOG_USEC", hide = true)]
@@ -87,9 +91,20 @@ impl Args {
         let (socket, registry) = (self.place.path(), self.names.registry());
         let tell = printers(self.json, self.quiet);
         let device_cache = self.device_cache.clone().or_else(|| self.homes.cache());
+        let state = self.state.path();
         run(
             config,
-            Environment { named_socket, socket, registry, supervisor, stop, reload, tell, device_cache },
+            Environment {
+                named_socket,
+                socket,
+                registry,
+                supervisor,
+                stop,
+                reload,
+                tell,
+                device_cache,
+                state,
+            },
         )?;
         Ok(Outcome::Fine)
     }
@@ -102,6 +117,8 @@ impl Args {
             }
         }
         gabion::daemon::api::check(&config.api).context("[api]")?;
+        let unusable = check_secrets(config);
+        anyhow::ensure!(unusable.is_empty(), "{}", unusable.join("; "));
         let socket = named_socket.or_else(|| config.socket.clone()).or_else(|| self.place.path());
         if self.json {
             print_json(&Settings::new(config, socket.as_deref()));
@@ -119,18 +136,52 @@ impl Args {
         }
         for source in &config.sources {
             outln!("{}: {}", source.name, source.kind());
-            for (key, value) in
-                serde_json::to_value(SourceSettings::new(source))?.as_object().into_iter().flatten()
-            {
-                match value {
-                    Value::Null => {}
-                    _ if key == "name" || key == "kind" => {}
-                    Value::String(text) => outln!("  {key} = {text}"),
-                    other => outln!("  {key} = {other}"),
-                }
-            }
+            print_settings(&SourceSettings::new(source))?;
+        }
+        for receiver in &config.receivers {
+            outln!("notify {}: {}", receiver.name, receiver.channel.word());
+            print_settings(&ReceiverSettings::new(receiver))?;
         }
         Ok(Outcome::Fine)
+    }
+}
+
+/// Prints settings, one per line, without those that are not set.
+fn print_settings(settings: &impl Serialize) -> anyhow::Result<()> {
+    for (key, value) in serde_json::to_value(settings)?.as_object().into_iter().flatten() {
+        match value {
+            Value::Null => {}
+            _ if key == "name" || key == "kind" => {}
+            Value::String(text) => outln!("  {key} = {text}"),
+            other => outln!("  {key} = {other}"),
+        }
+    }
+    Ok(())
+}
+
+/// Where the daemon keeps what outlasts it.
+#[derive(clap::Args)]
+struct StateArgs {
+    /// Where the state of notifications is kept [default: /var/lib/gabion for root, otherwise ~/.local/state/gabion]
+    #[arg(long, value_name = "DIR", env = "STATE_DIRECTORY")]
+    state: Option<PathBuf>,
+    #[arg(long = "state-home", env = "XDG_STATE_HOME", hide = true)]
+    state_home: Option<PathBuf>,
+    #[arg(long = "home-of-state", env = "HOME", hide = true)]
+    home_of_state: Option<PathBuf>,
+}
+
+impl StateArgs {
+    /// The given or default directory.
+    fn path(&self) -> Option<PathBuf> {
+        let own = self.state_home.clone().filter(|directory| directory.is_absolute());
+        let usual = match rustix::process::geteuid().is_root() {
+            true => Some(PathBuf::from("/var/lib/gabion")),
+            false => own
+                .or_else(|| self.home_of_state.as_ref().map(|home| home.join(".local/state")))
+                .map(|directory| directory.join("gabion")),
+        };
+        self.state.clone().or(usual)
     }
 }
 

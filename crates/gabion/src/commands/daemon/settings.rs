@@ -1,10 +1,14 @@
 //! Settings of a daemon's configuration with their defaults, as `gabion daemon run --check` prints them.
 
+use gabion::daemon::config::notify::{Channel, HookPoint, HooksConfig, NotifyConfig};
 use gabion::daemon::config::{Config, RebuildConfig, ScrubConfig, SourceConfig, What};
+use gabion::daemon::events::Severity;
 use gabion::live::Access;
 use gabion::report::system_path_text;
 use gabion_vault::policy::{Duration, Size};
 use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::path::Path;
 
 /// The settings of a daemon.
@@ -15,6 +19,7 @@ pub(super) struct Settings<'a> {
     stop_within: String,
     api: ApiSettings<'a>,
     sources: Vec<SourceSettings<'a>>,
+    notify: Vec<ReceiverSettings<'a>>,
 }
 
 /// The settings of the API, without its secrets.
@@ -50,6 +55,39 @@ pub(super) struct SourceSettings<'a> {
     continue_without_changelog: Option<bool>,
     scrub: Option<ScrubSettings>,
     rebuild: Option<RebuildSettings>,
+    hooks: Option<HookSettings>,
+}
+
+/// Commands before and after jobs, by their keys.
+#[derive(Serialize)]
+struct HookSettings {
+    #[serde(flatten)]
+    commands: BTreeMap<&'static str, Vec<String>>,
+    timeout: String,
+}
+
+/// The settings of a receiver of notifications. Of secrets there are only the places.
+#[derive(Serialize)]
+pub(super) struct ReceiverSettings<'a> {
+    name: &'a str,
+    kind: &'static str,
+    command: Option<Vec<String>>,
+    address: Option<String>,
+    token: Option<String>,
+    ca: Option<String>,
+    tls: Option<String>,
+    user: Option<&'a str>,
+    password: Option<String>,
+    from: Option<String>,
+    to: Option<Vec<String>>,
+    every: Option<String>,
+    events: Vec<&'static str>,
+    sources: &'a BTreeSet<String>,
+    least: Severity,
+    collect: String,
+    interval: String,
+    remind: Option<String>,
+    timeout: String,
 }
 
 #[derive(Serialize)]
@@ -83,6 +121,7 @@ impl<'a> Settings<'a> {
                 hosts: &config.api.hosts,
             },
             sources: config.sources.iter().map(SourceSettings::new).collect(),
+            notify: config.receivers.iter().map(ReceiverSettings::new).collect(),
         }
     }
 }
@@ -117,8 +156,69 @@ impl<'a> SourceSettings<'a> {
             continue_without_changelog: show.map(|show| show.continue_without_changelog),
             scrub: source.scrub.as_ref().map(ScrubSettings::new),
             rebuild: source.rebuild().map(RebuildSettings::new),
+            hooks: HookSettings::new(&source.hooks),
         }
     }
+}
+
+impl HookSettings {
+    fn new(hooks: &HooksConfig) -> Option<HookSettings> {
+        let commands =
+            HookPoint::ALL.into_iter().filter_map(|point| Some((point.word(), words(hooks.command(point)?))));
+        let commands: BTreeMap<&'static str, Vec<String>> = commands.collect();
+        (!commands.is_empty()).then(|| HookSettings { commands, timeout: time(hooks.timeout) })
+    }
+}
+
+impl<'a> ReceiverSettings<'a> {
+    pub(super) fn new(receiver: &'a NotifyConfig) -> ReceiverSettings<'a> {
+        let endpoint = match &receiver.channel {
+            Channel::Webhook(to) | Channel::Ntfy(to) | Channel::Heartbeat(to, _) => Some(to),
+            _ => None,
+        };
+        let smtp = match &receiver.channel {
+            Channel::Smtp(smtp, _) => Some(smtp),
+            _ => None,
+        };
+        let (command, addresses) = match &receiver.channel {
+            Channel::Command(command) => (Some(command), None),
+            Channel::Sendmail(command, addresses) => (Some(command), Some(addresses)),
+            Channel::Smtp(_, addresses) => (None, Some(addresses)),
+            _ => (None, None),
+        };
+        let every = match receiver.channel {
+            Channel::Heartbeat(_, every) => Some(time(every)),
+            _ => None,
+        };
+        let server = smtp.map(|smtp| format!("{}:{}", smtp.host, smtp.port));
+        let ca = endpoint.and_then(|to| to.ca.as_deref()).or(smtp.and_then(|smtp| smtp.ca.as_deref()));
+        let login = smtp.and_then(|smtp| smtp.login.as_ref());
+        ReceiverSettings {
+            name: &receiver.name,
+            kind: receiver.channel.word(),
+            command: command.map(|command| words(command)),
+            address: endpoint.map(|to| to.address.to_string()).or(server),
+            token: endpoint.and_then(|to| to.token.as_ref()).map(ToString::to_string),
+            ca: ca.map(system_path_text),
+            tls: smtp.map(|smtp| format!("{:?}", smtp.tls).to_lowercase()),
+            user: login.map(|(user, _)| user.as_str()),
+            password: login.map(|(_, password)| password.to_string()),
+            from: addresses.map(|addresses| addresses.from.to_string()),
+            to: addresses.map(|addresses| addresses.to.iter().map(ToString::to_string).collect()),
+            every,
+            events: receiver.topics.iter().map(|topic| topic.word()).collect(),
+            sources: &receiver.sources,
+            least: receiver.least,
+            collect: time(receiver.collect),
+            interval: time(receiver.interval),
+            remind: receiver.remind.map(time),
+            timeout: time(receiver.timeout),
+        }
+    }
+}
+
+fn words(command: &[OsString]) -> Vec<String> {
+    command.iter().map(|word| system_path_text(Path::new(word))).collect()
 }
 
 impl ScrubSettings {

@@ -33,6 +33,9 @@ impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let status = self.how.ask(&Request::Status { source: self.source.clone() })?;
         let sources: Vec<&Value> = status["sources"].as_array().into_iter().flatten().collect();
+        // Of one source only its own state counts.
+        let receivers = status["notifications"].as_array().filter(|_| self.source.is_none());
+        let receivers: Vec<&Value> = receivers.into_iter().flatten().collect();
         if self.how.json {
             outln!("{status}");
         } else {
@@ -47,8 +50,11 @@ impl Args {
                 outln!("no sources: add a [[source]] to the configuration, then `gabion daemon reload`");
             }
             sources.iter().for_each(|source| print(source, now));
+            receivers.iter().for_each(|receiver| print_receiver(receiver));
         }
-        Ok(sources.iter().map(|source| outcome(source)).fold(Outcome::Fine, worse))
+        let telling =
+            if receivers.iter().any(|it| !it["error"].is_null()) { Outcome::Found } else { Outcome::Fine };
+        Ok(sources.iter().map(|source| outcome(source)).fold(telling, worse))
     }
 }
 
@@ -136,6 +142,25 @@ pub(in crate::commands) fn print(source: &Value, now: Nanos) {
     }
     if let Some(next) = time(&source["scrub"]["next"]) {
         outln!("  next scrub {}", if next <= now { "now".to_owned() } else { moment(next) });
+    }
+}
+
+/// Prints the state of a receiver of notifications.
+fn print_receiver(receiver: &Value) {
+    let text = |key: &str| receiver[key].as_str().unwrap_or("");
+    let open = receiver["open"].as_u64().unwrap_or(0);
+    let mut words = format!("notify {}: {}, {open} open", text("name"), text("kind"));
+    if let Some(at) = receiver["delivered"].as_str() {
+        words += &format!(", last delivery {at}");
+    }
+    outln!("{words}");
+    if let Some(why) = receiver["error"].as_str() {
+        let again = receiver["retry_at"].as_str().map(|at| format!("; tried again at {at}"));
+        outln!("  NOT DELIVERED: {why}{}", again.unwrap_or_default());
+    }
+    let discarded = receiver["discarded"].as_u64().unwrap_or(0);
+    if discarded > 0 {
+        outln!("  messages discarded after a week: {discarded}");
     }
 }
 

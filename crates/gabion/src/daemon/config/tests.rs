@@ -1,7 +1,9 @@
 //! Configurations, right and wrong.
 
+use super::notify::{Channel, HookPoint, MailTls};
 use super::{Config, ConfigError, What};
 use crate::compute::DeviceChoice;
+use crate::daemon::secret::SecretSource;
 use gabion_vault::world::SECOND;
 use std::path::Path;
 
@@ -162,4 +164,97 @@ fn the_api_needs_tokens_and_for_other_hosts_tls() {
     ] {
         assert!(with(api).unwrap_err().to_string().contains(word), "{api}");
     }
+}
+
+fn notify(keys: &str) -> String {
+    format!("[[source]]\nname = 'a'\nwatch = 'x'\n[[notify]]\nname = 'n'\n{keys}")
+}
+
+#[test]
+fn receivers_have_defaults_and_relative_paths() {
+    let config =
+        parse(&notify("webhook = 'https://example.org/secret'\ntoken = 'file:t'\nca = 'c.pem'")).unwrap();
+    let receiver = &config.receivers[0];
+    let Channel::Webhook(endpoint) = &receiver.channel else { panic!("{receiver:?}") };
+    assert_eq!(endpoint.token, Some(SecretSource::File("/etc/gabion/t".into())));
+    assert_eq!(endpoint.ca.as_deref(), Some(Path::new("/etc/gabion/c.pem")));
+    assert_eq!(endpoint.address.to_string(), "https://example.org/…");
+    assert!(!format!("{receiver:?}").contains("secret"));
+    let times = (receiver.collect, receiver.interval, receiver.remind, receiver.timeout);
+    assert_eq!(times, (30 * SECOND, 300 * SECOND, Some(86400 * SECOND), 30 * SECOND));
+    let mail = "smtp = 'mail.example.org'\nfrom = 'Ü <a@b.org>'\nto = ['c@d.org']\nremind = '0s'";
+    let config = parse(&notify(mail)).unwrap();
+    assert_eq!(config.receivers[0].remind, None);
+    let Channel::Smtp(smtp, _) = &config.receivers[0].channel else { panic!("smtp") };
+    assert_eq!((smtp.port, smtp.tls), (587, MailTls::Starttls));
+}
+
+#[test]
+fn receivers_that_cannot_work_are_refused() {
+    let mail = "from = 'a@b.org'\nto = ['c@d.org']\n";
+    for (keys, word) in [
+        ("", "one of: command"),
+        ("command = ['a']\nwebhook = 'https://x/'", "one of: command"),
+        ("webhook = 'https://x/'\nsmtp = 'x'", "one of: command"),
+        ("command = []", "empty"),
+        ("webhook = 'ftp://x/'", "https://HOST/PATH"),
+        ("webhook = 'https://user:hunter2@x/'", "user or password"),
+        ("webhook = 'http://example.org/'\ntoken = 'env:T'", "without encryption"),
+        ("webhook = 'https://x/'\ntoken = 'hunter2'", "token: write file:PATH"),
+        ("webhook = 'https://x/'\nfrom = 'a@b.org'", "from does not apply to webhook"),
+        ("webhook = 'https://x/'\nevery = '1m'", "every does not apply"),
+        ("webhook = 'https://x/'\nevents = ['fire']", "there is no \"fire\""),
+        ("webhook = 'https://x/'\nsources = ['b']", "no source \"b\""),
+        ("webhook = 'https://x/'\ntimeout = '0s'", "timeout is from 1s"),
+        ("webhook = 'https://x/'\nleast = 'panic'", "unknown variant"),
+        ("smtp = 'x'\nfrom = 'a@b.org'", "to is missing"),
+        ("smtp = 'x'\nto = ['a@b.org']", "from is missing"),
+        (&format!("smtp = 'x\\r\\nRCPT'\n{mail}").replace('\'', "\""), "no name of a host"),
+        (&format!("smtp = 'x'\nuser = 'u'\n{mail}"), "belong together"),
+        (&format!("smtp = 'x'\nuser = 'u'\npassword = 'hunter2'\n{mail}"), "password: write file:PATH"),
+        (&format!("smtp = 'x'\ntls = 'none'\nuser = 'u'\npassword = 'env:P'\n{mail}"), "without encryption"),
+        ("smtp = 'x'\nfrom = 'no address'\nto = ['c@d.org']", "no e-mail address"),
+        ("smtp = 'x'\nfrom = \"a@b.org\\r\\nBcc: c@d.org\"\nto = ['c@d.org']", "no e-mail address"),
+        ("smtp = 'x'\nfrom = 'a@b.org'\nto = [\"\\\"a\\r\\nBcc: x\\\" <c@d.org>\"]", "no e-mail address"),
+    ] {
+        let error = why(&notify(keys));
+        assert!(error.contains(word) && error.contains("line "), "{keys}: {error}");
+        // What looks like a secret is not repeated, unless the parser of TOML shows the line with the mistake.
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+    let two = format!("{}\n[[notify]]\nname = 'n'\ncommand = ['b']", notify("command = ['a']"));
+    assert!(why(&two).contains("two receivers"));
+}
+
+#[test]
+fn hooks_of_a_source_replace_those_of_all() {
+    let text = "[hooks]\nbefore_scrub = ['a', 'b']\nafter_scrub = ['bin/c']\n[[source]]\nname = 'a'\nwatch = 'x'\n\
+                hooks = { before_scrub = [], timeout = '5s' }\n[[source]]\nname = 'b'\nwatch = 'y'";
+    let config = parse(text).unwrap();
+    let of = |at: usize, point| config.sources[at].hooks.command(point).map(|it| it.to_vec());
+    assert_eq!(of(0, HookPoint::BeforeScrub), None);
+    assert_eq!(of(1, HookPoint::BeforeScrub), Some(vec!["a".into(), "b".into()]));
+    assert_eq!(of(0, HookPoint::AfterScrub), Some(vec!["/etc/gabion/bin/c".into()]));
+    assert_eq!(
+        (config.sources[0].hooks.timeout, config.sources[1].hooks.timeout),
+        (5 * SECOND, 600 * SECOND)
+    );
+    assert!(
+        why("[hooks]\nbefore_lunch = ['a']\n[[source]]\nname = 'a'\nwatch = 'x'").contains("before_lunch")
+    );
+}
+
+#[test]
+fn commands_are_not_taken_from_a_file_that_all_users_can_write() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("daemon.toml");
+    let load = |text: &str, mode| {
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        Config::load(&path)
+    };
+    let (command, plain) = (notify("command = ['a']"), notify("webhook = 'https://x/'"));
+    assert!(load(&command, 0o644).is_ok() && load(&plain, 0o666).is_ok());
+    assert!(load(&command, 0o666).unwrap_err().to_string().contains("all users can write it"));
 }
