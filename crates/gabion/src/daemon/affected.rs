@@ -27,7 +27,7 @@ impl AffectedFiles {
         let names = |state| {
             let is_some = counts.iter().any(|it| it.0 == state);
             let page = is_some.then(|| catalogue.page(b"", States::One(state), None, NAMES));
-            let files = page.and_then(Result::ok).unwrap_or_default().0;
+            let files = page.and_then(Result::ok).map(|page| page.files).unwrap_or_default();
             files.iter().map(|(path, _)| DisplayPath::bytes(path).to_string()).collect()
         };
         AffectedFiles { counts: counts.to_vec(), damaged: names(State::Damaged), lost: names(State::Lost) }
