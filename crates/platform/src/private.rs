@@ -102,7 +102,8 @@ mod tests {
     use std::fs::{File, FileTimes};
     use std::time::{Duration, SystemTime};
 
-    /// Regression: all had the same draft. One removed that of another, which renamed what was half written, or nothing.
+    /// Regression: all had the same draft. One removed that of another, which renamed what was half written, or
+    /// nothing.
     #[test]
     fn replacements_at_once_are_whole() {
         let directory = tempfile::tempdir().expect("a directory");
