@@ -28,10 +28,12 @@ struct Section {
     tables: fn(&str) -> Result<String>,
 }
 
-const SECTIONS: [Section; 2] = [
+const SECTIONS: [Section; 3] = [
     Section { name: "speed", record: COMPARE, tables },
     // Written by the bench `vault` with --record.
     Section { name: "vault", record: "bench/records/vault.jsonl", tables: vault::table },
+    // Written by the bench `hosts` with --record.
+    Section { name: "hosts", record: "bench/records/hosts.jsonl", tables: vault::table },
 ];
 
 /// A picture that is drawn from a record.
@@ -48,7 +50,7 @@ const PICTURES: [Picture; 1] =
 ///
 /// `cargo xtask compare --record bench/records/compare.jsonl --date YYYY-MM-DD` makes a new record of the comparison
 /// with other libraries, the bench `vault` with --record bench/records/vault.jsonl --date YYYY-MM-DD one of the
-/// protector.
+/// protector, and `hosts` with --record bench/records/hosts.jsonl one of several hosts.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only check that they are up to date

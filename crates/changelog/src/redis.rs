@@ -1,8 +1,8 @@
 //! The engine for more than one host: a Redis server, 7.0 or later, that keeps an append-only file.
 //!
 //! Every operation is one function of the library in `functions.lua`, `limits.lua`, `claims.lua`, `journal.lua`,
-//! `tasks.lua`, `monitors.lua` and `windows.lua`, so it happens as a whole or not at all. The library is loaded when the
-//! changelog is opened and again whenever the server has lost it. Changes are merged as they arrive.
+//! `tasks.lua`, `monitors.lua` and `windows.lua`, so it happens as a whole or not at all. The library is loaded when
+//! the changelog is opened and again whenever the server has lost it. Changes are merged as they arrive.
 //!
 //! A call that gets no answer is repeated a bounded number of times with the same request number, and the server
 //! answers a repeated request as before, so that a rename counts once. If the server stays away, the call fails; the

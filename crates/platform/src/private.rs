@@ -100,9 +100,10 @@ pub fn append(repository: &Path, name: &str) -> io::Result<File> {
 mod tests {
     use super::{DRAFT, read, replace};
     use std::fs::{File, FileTimes};
-    use std::time::{Duration, SystemTime};
+    use std::time::Duration;
 
-    /// Regression: all had the same draft. One removed that of another, which renamed what was half written, or nothing.
+    /// Regression: all had the same draft. One removed that of another, which renamed what was half written, or
+    /// nothing.
     #[test]
     fn replacements_at_once_are_whole() {
         let directory = tempfile::tempdir().expect("a directory");
@@ -137,7 +138,8 @@ mod tests {
             [("a.draft-old", 7200), ("a.draft-new", 60), ("b.draft-old", 7200), ("a.old", 7200)]
         {
             let file = File::create(place(name)).expect("created");
-            let time = SystemTime::now() - Duration::from_secs(age);
+            let made = file.metadata().expect("metadata").modified().expect("a time");
+            let time = made - Duration::from_secs(age);
             file.set_times(FileTimes::new().set_modified(time)).expect("set");
         }
         std::fs::create_dir(place(&format!("a{DRAFT}directory"))).expect("created");

@@ -1,4 +1,4 @@
-//! The table of the protector.
+//! The tables of the protector and of several hosts.
 
 use std::fmt::Write as _;
 
@@ -22,6 +22,11 @@ pub(super) fn table(record: &str) -> Result<String> {
         let line = line?;
         let (value, reference) = (number(&line, "value")?, number(&line, "reference")?);
         let (unit, against) = (text(&line, "unit")?, text(&line, "against")?);
+        // Not every case has one.
+        let bar = match line.get("bar") {
+            Some(_) => ((number(&line, "bar")? * 100.0).round() / 100.0).to_string(),
+            None => "–".to_owned(),
+        };
         writeln!(
             out,
             "| {} | {} {unit} | {against}: {} | {:.2} | {} | {} |",
@@ -29,7 +34,7 @@ pub(super) fn table(record: &str) -> Result<String> {
             shown(value),
             shown(reference),
             number(&line, "ratio")?,
-            number(&line, "bar")?,
+            bar,
             readable(&text(&line, "conditions")?)
         )?;
         rows += 1;
