@@ -95,7 +95,7 @@ pub(crate) unsafe fn with_plan<R>(
     work: impl FnOnce(&Compiled) -> R,
 ) -> Option<R> {
     let address = tables.addr();
-    let place = (address / BYTES ^ shape.inputs.wrapping_mul(5) ^ shape.rows.wrapping_mul(3)) % RECENT;
+    let place = ((address / BYTES) ^ shape.inputs.wrapping_mul(5) ^ shape.rows.wrapping_mul(3)) % RECENT;
     let mut work = Some(work);
     let done = USED.try_with(|used| {
         // Borrowed already in a signal handler that interrupted this function.
@@ -130,10 +130,13 @@ pub(crate) unsafe fn with_plan<R>(
     }
 }
 
+/// The shape of a call, and the bytes of its tables.
+type TableKey = (Shape, Box<[u8]>);
+
 /// Plans of the process.
 struct Plans {
     /// With the logical time of the last use.
-    known: Option<HashMap<(Shape, Box<[u8]>), (Arc<Known>, u64)>>,
+    known: Option<HashMap<TableKey, (Arc<Known>, u64)>>,
     bytes: usize,
     clock: u64,
 }

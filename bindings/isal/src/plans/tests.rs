@@ -12,12 +12,12 @@ fn shape(inputs: usize, rows: usize) -> Shape {
 }
 
 fn coefficients_of(shape: Shape, tables: &[u8]) -> Option<Vec<u64>> {
-    // SAFETY: the tests pass as many tables as their shape has.
     let coefficient = |plan: &Compiled| {
         (0..shape.rows * shape.inputs)
             .map(|i| plan.plan().coefficient(i / shape.inputs, i % shape.inputs))
             .collect()
     };
+    // SAFETY: the tests pass as many tables as their shape has.
     unsafe { with_plan(shape, tables.as_ptr(), coefficient) }
 }
 
