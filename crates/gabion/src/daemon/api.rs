@@ -1,7 +1,7 @@
 //! The daemon's HTTP API, described in `docs/reference/api.md`.
 //!
 //! Modules, from the bottom up: `access` (who may do what), `listen` (sockets), `timed` (connections with a limit for
-//! writes), `stream` (live events), `queries` and `control` (what requests do), `openapi` (their
+//! writes), `stream` (live events), `queries`, `redundancy` and `control` (what requests do), `openapi` (their
 //! description), `routes` (the table of all requests), `server` (connections).
 
 mod access;
@@ -9,6 +9,7 @@ mod control;
 mod listen;
 mod openapi;
 mod queries;
+mod redundancy;
 mod routes;
 mod server;
 mod stream;

@@ -1,6 +1,7 @@
 //! The routes of the API: one table, from which requests are served and the OpenAPI document is made.
 
 use super::access::Role;
+use super::redundancy::{self, Redundancy};
 use super::stream::Wanted;
 use super::{Api, MAX_BODY, control, queries};
 use crate::daemon::events::{EventKind, Events};
@@ -320,6 +321,12 @@ pub(super) fn all() -> Vec<Route> {
             "Targets of a source",
             &[],
             queries::targets,
+        ),
+        get::<Redundancy>(
+            "/api/v1/sources/{source}/redundancy",
+            "Files by wanted and actual redundancy, counted by this request",
+            &[],
+            redundancy::redundancy,
         ),
         get::<message::EventPage>(
             "/api/v1/sources/{source}/events",

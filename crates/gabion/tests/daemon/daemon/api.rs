@@ -73,6 +73,7 @@ fn answers_fit_the_description_of_the_api() {
         "/api/v1/sources/photos/files",
         "/api/v1/sources/photos/problems",
         "/api/v1/sources/photos/targets",
+        "/api/v1/sources/photos/redundancy",
         "/api/v1/sources/photos/events",
         "/api/v1/sources/photos/policy?path=sub/b",
         "/api/v1/sources/photos/whatif?lose=repository",
