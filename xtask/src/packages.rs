@@ -7,7 +7,7 @@ use crate::shell::Cmd;
 /// For the workspace: the libraries it is compared with, what builds and checks them, the font of
 /// the charts, the server of the other changelog, a second file system to watch, mounts of users who
 /// are not root, the tracer that kills processes at counted system calls, networks of several hosts,
-/// OpenCL on the CPU.
+/// OpenCL on the CPU, a browser for the dashboard.
 const WORKSPACE: &[&str] = &[
     "gcc",
     "make",
@@ -22,6 +22,8 @@ const WORKSPACE: &[&str] = &[
     "fonts-dejavu-core",
     "openssl",
     "prometheus",
+    "chromium",
+    "chromium-driver",
     "redis-server",
     "xfsprogs",
     "e2fsprogs",

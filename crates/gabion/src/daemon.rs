@@ -23,6 +23,7 @@ mod refusal;
 mod source;
 mod supervisor;
 mod targets;
+mod web;
 
 pub use api::SocketError;
 

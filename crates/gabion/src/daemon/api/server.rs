@@ -9,6 +9,7 @@ use super::timed::Timed;
 use super::{Api, MAX_BODY};
 use crate::daemon::message::ErrorAnswer;
 use crate::daemon::refusal::{ErrorCode, Refusal};
+use crate::daemon::web;
 use crate::report;
 use gabion_vault::world::Stopwatch;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -245,6 +246,17 @@ async fn carry_out(
     let (head, body) = request.into_parts();
     if head.uri.authority().is_some() {
         return Err(Refusal::invalid("this is no proxy: a request has a path, and the host in Host"));
+    }
+    // The page itself, also by a link from elsewhere: it holds no secret. Its requests are checked as all others.
+    if let Some(asset) = web::asset(&head.method, head.uri.path()) {
+        if let Caller::Local(role) = caller {
+            role.clone()?;
+        }
+        return Ok(Sent::Reply(Reply {
+            status: 200,
+            content_type: asset.content_type,
+            body: Bytes::from_static(asset.body.as_bytes()),
+        }));
     }
     check_origin(&head.headers, matches!(caller, Caller::Local(_)), &settings.hosts)?;
     let role = match caller {
