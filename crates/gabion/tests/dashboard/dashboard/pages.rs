@@ -69,8 +69,6 @@ fn states_are_shown_and_each_view_works() {
     fixture.expect(0, &["daemon", "status"]);
     fixture.write("empty/new", b"new");
     browser.sees(&["↻ Catching up", "empty: 1 change not protected yet", "1 pending"]);
-    fixture.expect(0, &["daemon", "protect", "empty"]);
-    browser.sees(&["✓ Protected", "All 11 files of 3 sources are protected."]);
 
     // Damage is shown as soon as it is found, by a word and a colour.
     for name in [HOSTILE, DISGUISED] {
@@ -79,7 +77,7 @@ fn states_are_shown_and_each_view_works() {
     fixture.write("music/later", b"later");
     fixture.until_protected("music", "music", 7);
     fixture.job("/api/v1/sources/music/scrub", "{}");
-    browser.sees(&["! Attention", "music: 2 files damaged, and can be repaired."]);
+    browser.sees(&["! Attention", "music: 2 files damaged, and can be repaired (and 1 other finding)."]);
     assert_eq!(browser.script("return document.body.dataset.level"), "attention");
     fixture.expect(1, &["daemon", "status"]);
 
@@ -124,7 +122,7 @@ fn states_are_shown_and_each_view_works() {
     fixture.write("photos/later", b"later");
     fixture.until_protected("photos", "photos", 5);
     fixture.job("/api/v1/sources/photos/scrub", "{}");
-    browser.sees(&["✗ Danger", "photos: 1 file lost beyond repair (and 1 other finding)."]);
+    browser.sees(&["✗ Danger", "photos: 1 file lost beyond repair (and 2 other findings)."]);
     fixture.expect(3, &["daemon", "status"]);
     assert_eq!(
         browser.script("return [window.hostile ?? null, document.images.length]"),
