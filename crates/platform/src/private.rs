@@ -86,6 +86,12 @@ fn forget_drafts(tree: &Tree, name: &str, now: i64) -> io::Result<()> {
     Ok(())
 }
 
+/// The name of the file that a draft of [`replace`] was to become; none for other names.
+pub fn name_of_draft(draft: &[u8]) -> Option<&[u8]> {
+    let (start, id) = draft.split_at_checked(draft.len().checked_sub(32)?)?;
+    id.iter().all(u8::is_ascii_hexdigit).then(|| start.strip_suffix(DRAFT.as_bytes()))?
+}
+
 /// Opens a log of a repository for appending; creates it if it is absent.
 ///
 /// # Errors
@@ -98,7 +104,7 @@ pub fn append(repository: &Path, name: &str) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use super::{DRAFT, read, replace};
+    use super::{DRAFT, name_of_draft, read, replace};
     use std::fs::{File, FileTimes};
     use std::time::Duration;
 
@@ -128,6 +134,18 @@ mod tests {
         });
         let names = std::fs::read_dir(directory.path()).expect("names").count();
         assert_eq!(names, 1, "no draft is left");
+    }
+
+    #[test]
+    fn drafts_are_known_by_their_names() {
+        let id = "0123456789abcdef0123456789abcdef";
+        let of = |name: &str| name_of_draft(name.as_bytes()).map(<[u8]>::to_vec);
+        assert_eq!(of(&format!("a{DRAFT}{id}")), Some(b"a".to_vec()));
+        for other in
+            [format!("a{id}"), format!("a{DRAFT}x{}", &id[1..]), format!("a{DRAFT}{}", &id[1..]), "a".into()]
+        {
+            assert_eq!(of(&other), None, "{other}");
+        }
     }
 
     #[test]

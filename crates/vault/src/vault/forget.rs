@@ -205,6 +205,12 @@ impl Removal {
         for name in FILES {
             remove_file(tree, name).map_err(&failed)?;
         }
+        for (name, _) in tree.directory(b"").and_then(|it| it.names()).map_err(&failed)?.iter() {
+            // What a killed process was about to write.
+            if private::name_of_draft(name).is_some_and(is_known) {
+                tree.remove(name).map_err(&failed)?;
+            }
+        }
         tree.sync_directory(b"").map_err(&failed)?;
         self.hide_pointer().map_err(at(&self.root))?;
         for name in LOCKS.iter().chain(&[SETTINGS, MARK]) {
@@ -318,7 +324,7 @@ fn marked_root(repository: &Path) -> Result<Option<PathBuf>, VaultError> {
 }
 
 fn is_known(name: &[u8]) -> bool {
-    let name = name.strip_suffix(b".draft").unwrap_or(name);
+    let name = private::name_of_draft(name).or_else(|| name.strip_suffix(b".draft")).unwrap_or(name);
     let databases = ["", "-wal", "-shm"].map(|suffix| format!("{CATALOGUE}{suffix}"));
     name == REPLACED
         || DIRECTORIES.contains(&name)

@@ -45,7 +45,7 @@ fn malformed_requests_get_errors_and_are_harmless() {
         (answer.status, answer.error())
     };
     for (method, path, body, wanted) in [
-        ("GET", "/", "", "not_found"),
+        ("GET", "/nothing", "", "not_found"),
         ("GET", "/api/v2/status", "", "not_found"),
         ("GET", "/api/v1/sources/nobody", "", "not_found"),
         ("GET", "/api/v1/sources/..%2f..%2fetc", "", "not_found"),
