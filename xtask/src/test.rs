@@ -119,15 +119,8 @@ fn random() -> u64 {
     std::collections::hash_map::RandomState::new().hash_one(SEED)
 }
 
-/// Tests that feed decoders: headers of redundancy and shards, stubs, pools, requests to the daemon, events of the
-/// kernel.
-const FUZZED: &[&str] = &[
-    "hostile::tests::",
-    "format::header::tests::",
-    "format::tests::",
-    "daemon::protocol::tests::",
-    "wire::",
-];
+/// Tests that feed decoders: headers of redundancy and shards, stubs, pools, events of the kernel.
+const FUZZED: &[&str] = &["hostile::tests::", "format::header::tests::", "format::tests::", "wire::"];
 
 /// Plans of the engine from random bytes. Each input is encoded and decoded by every kernel, so that the ordinary
 /// tests' inputs take half a minute already.
@@ -356,7 +349,6 @@ mod tests {
             "vault/src/hostile/tests.rs",
             "vault/src/format/header/tests.rs",
             "shard/src/format/tests.rs",
-            "gabion/src/daemon/protocol.rs",
             "platform/src/fanotify/wire/tests.rs",
         ];
         assert_eq!(files.len(), FUZZED.len());

@@ -139,7 +139,7 @@ fn bash_completes_commands_and_options() {
     let printed = Command::new(env!("CARGO_BIN_EXE_gabion")).args(["completions", "bash"]).output().unwrap();
     assert!(printed.status.success(), "{printed:?}");
     std::fs::write(&script, printed.stdout).unwrap();
-    for (words, wanted) in [("gabion rep", "repair"), ("gabion repair --rev", "--revert-changes")] {
+    for (words, wanted) in [("gabion repa", "repair"), ("gabion repair --rev", "--revert-changes")] {
         let last = words.rsplit(' ').next().unwrap();
         let asked = format!(
             "source {}; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMP_LINE='{words}'; \
@@ -162,9 +162,8 @@ fn each_command_of_the_help_has_a_manual_page() {
     };
     run(&["manual", pages.to_str().unwrap()]);
     let help = run(&["--help"]);
-    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let of_commands =
-        commands.take_while(|line| line.starts_with("  ")).filter(|line| !line.starts_with("   "));
+    let commands = help.lines().take_while(|line| *line != "Options:");
+    let of_commands = commands.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     let names = of_commands.filter_map(|line| line.split_whitespace().next());
     let mut count = 0;
     for name in names.filter(|name| *name != "help") {

@@ -8,7 +8,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         "Protect and check",
         &["protect", "status", "diff", "scrub", "check", "repair", "replaced", "approve", "forget"],
     ),
-    ("Protect continuously", &["watch", "mount", "daemon", "work"]),
+    ("Protect continuously", &["watch", "mount", "daemon", "notify", "work"]),
     ("Pools and shards", &["pool", "shard"]),
     ("Plan", &["policy", "whatif", "forecast"]),
     ("Maintain", &["catalogue", "changelog"]),
