@@ -214,11 +214,13 @@ const NOTHING_TO_GAIN: &[&str] = &[
 
 /// The programs that take longest, the longest first: started last, one of them would run alone at the end.
 const LONGEST: &[&str] = &[
+    "gabion:hosts",
     "gabion-engine:lib",
     "gabion-vault:rebuild",
     "gabion-vault:vault",
     "gabion:vault",
     "gabion-mount:pool",
+    "gabion:mount",
     "gabion:daemon",
     "gabion-vault:monitor",
     "gabion:histories",
