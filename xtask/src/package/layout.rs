@@ -38,6 +38,12 @@ const DIRECTORIES: &[(&str, &str)] = &[
     ("package/prometheus", "usr/share/gabion/prometheus"),
 ];
 
+/// Scripts, which can be executed.
+const SCRIPTS: &[(&str, &str)] = &[
+    ("package/slurm/prolog", "usr/share/gabion/slurm/prolog"),
+    ("package/slurm/epilog", "usr/share/gabion/slurm/epilog"),
+];
+
 /// Shells whose completions are installed, and where their packages look for them.
 pub(super) const COMPLETIONS: &[(&str, &str)] = &[
     ("bash", "usr/share/bash-completion/completions/gabion"),
@@ -57,6 +63,9 @@ impl Layout {
         Cmd::new("strip", ["--strip-unneeded", text(&installed)?]).run()?;
         for (from, to) in FILES {
             copy(Path::new(from), &layout.at(to), 0o644)?;
+        }
+        for (from, to) in SCRIPTS {
+            copy(Path::new(from), &layout.at(to), 0o755)?;
         }
         for (from, to) in DIRECTORIES.iter().filter(|(from, _)| Path::new(from).is_dir()) {
             for file in files(Path::new(from))? {
