@@ -133,9 +133,10 @@ impl Tokens {
 
 /// Reads a file that only the daemon's user may read.
 pub(super) fn read_secret(path: &Path) -> io::Result<Vec<u8>> {
-    let nofollow = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    // A pipe in its place is opened without waiting, and refused below.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file =
-        File::options().read(true).custom_flags(nofollow).open(path).map_err(|error| named(path, error))?;
+        File::options().read(true).custom_flags(flags).open(path).map_err(|error| named(path, error))?;
     let found = file.metadata().map_err(|error| named(path, error))?;
     let owner = [rustix::process::geteuid().as_raw(), 0].contains(&found.uid());
     if !found.is_file() || !owner || found.mode() & 0o077 != 0 {
