@@ -10,4 +10,5 @@ pub mod live;
 pub mod machine;
 pub mod privileges;
 pub mod report;
+pub mod shell;
 pub mod size;

@@ -193,6 +193,7 @@ pub struct DamagedFile {
     #[schemars(with = "String")]
     pub(crate) state: State,
     changed: bool,
+    missing: bool,
     problems: Vec<ProblemReport>,
     notes: Vec<String>,
 }
@@ -209,6 +210,7 @@ impl DamagedFile {
             path: PathName::new(&damage.path),
             state: damage.state,
             changed: damage.changed,
+            missing: damage.is_missing(),
             problems: damage.problems.iter().take(most).map(ProblemReport::new).collect(),
             notes: damage.notes.clone(),
         }

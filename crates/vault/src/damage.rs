@@ -24,6 +24,13 @@ pub struct DamageReport {
     pub unfinished: bool,
 }
 
+impl DamageReport {
+    /// True if there was no file to examine.
+    pub fn is_missing(&self) -> bool {
+        self.changed && self.version.is_none()
+    }
+}
+
 /// Size, mtime and inode of a file that was examined.
 pub type ExaminedVersion = (u64, i64, u64);
 

@@ -5,10 +5,11 @@ use crate::changelog::Monitors;
 use crate::changelog::monitors::{KnownMonitor, MonitorState};
 use crate::degraded;
 use crate::displaced;
+use crate::guard::{GuardError, Held, Judgement};
 use crate::missing::{UnavailableTargets, apply_losses, remaining_columns, restore_if_complete};
 use crate::monitor::status::FILESYSTEM_WIDE;
 use crate::promises::{self, Mode, VaultPromise};
-use crate::protect::{scan, user_policy_warnings};
+use crate::protect::{scan, user_policy_warnings, would_hold};
 use crate::replaced;
 use crate::run::RunContext;
 use crate::scan::{ScanError, Seen};
@@ -52,6 +53,8 @@ pub struct Status {
     pub changed_in_growth: Vec<(Vec<u8>, u64)>,
     /// Results of a scan, if there was one.
     pub seen: Option<Seen>,
+    /// Judgement of the guard on the changes of the scan; none without a scan.
+    pub judgement: Option<Judgement>,
     /// Warnings about users' policies at the last scan.
     pub user_policies: usize,
     /// Entries of the changelog that are pending or in progress.
@@ -98,6 +101,9 @@ pub enum StatusError {
     /// The tree cannot be scanned.
     #[error(transparent)]
     Scan(#[from] ScanError),
+    /// The guard cannot judge the changes.
+    #[error(transparent)]
+    Guard(#[from] GuardError),
     /// The changelog failed.
     #[error("the changelog: {0}")]
     Changelog(#[from] crate::changelog::Error),
@@ -120,6 +126,7 @@ pub fn status(
         pool.probe();
     }
     let seen = if look { Some(scan(vault, context)?) } else { None };
+    let judgement = seen.as_ref().map(|seen| would_hold(vault, seen)).transpose()?;
     let mut status = Status {
         matrix: BTreeMap::new(),
         states: BTreeMap::new(),
@@ -128,6 +135,7 @@ pub fn status(
         affected: Vec::new(),
         changed_in_growth: catalogue.changed_in_growth(path)?,
         seen,
+        judgement,
         user_policies: user_policy_warnings(vault)?.unwrap_or(0),
         queued: 0,
         monitors: vault.changelog.monitors().map_or(Ok(Vec::new()), Monitors::known_monitors)?,
@@ -370,6 +378,11 @@ impl Status {
     /// Changes by class, if the tree was scanned.
     pub fn changes(&self) -> Option<&Counts> {
         self.seen.as_ref().map(|seen| &seen.changes)
+    }
+
+    /// The change-set that waits for an approval, if the tree was scanned.
+    pub fn held(&self) -> Option<&Held> {
+        self.judgement.as_ref().and_then(Judgement::held)
     }
 
     /// Changed write-once files, if the tree was scanned.

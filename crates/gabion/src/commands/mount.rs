@@ -10,6 +10,7 @@ use gabion::exit::Outcome;
 use gabion::live::{Access, MountPlan, MountedSource, Source};
 use gabion::privileges;
 use gabion::report::Event;
+use gabion::shell::ApproveCommand;
 use gabion_mount::Outage;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::monitor;
@@ -168,7 +169,8 @@ impl Args {
             let repository = &mounted.location().repository;
             detach(repository).with_context(|| repository.display().to_string())?;
         }
-        let printer = Arc::new(EventPrinter::new(self.json, true));
+        let approve = ApproveCommand::of_location(mounted.location());
+        let printer = Arc::new(EventPrinter::new(approve, self.json, true));
         Ok(mounted.keep(Arc::new(move |notice| printer.notice(notice)))?)
     }
 

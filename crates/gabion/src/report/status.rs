@@ -2,12 +2,14 @@
 
 use super::work::KnownWorkerReport;
 use super::{
-    ClassReport, FileAmount, OverdueReport, ProblemReport, changes, path_text, path_texts, system_path_text,
+    ClassReport, FileAmount, HeldReport, OverdueReport, ProblemReport, changes, path_text, path_texts,
+    system_path_text,
 };
 use gabion_vault::catalogue::State;
 use gabion_vault::changelog::KnownWorker;
 use gabion_vault::changelog::monitors::{KnownMonitor, Monitor, MonitorState};
 use gabion_vault::degraded::Record;
+use gabion_vault::guard::Judgement;
 use gabion_vault::promises::VaultPromise;
 use gabion_vault::replaced::Run;
 use gabion_vault::status::{Affected, Status};
@@ -26,6 +28,8 @@ pub struct StatusReport<'a> {
     storage: &'static str,
     matrix: Vec<MatrixCell>,
     pending: PendingReport,
+    held: Option<HeldReport>,
+    approved: Option<String>,
     changes: Option<ClassReport>,
     degraded: Vec<AffectedFile>,
     damaged: Vec<AffectedFile>,
@@ -133,6 +137,8 @@ impl<'a> StatusReport<'a> {
                 queued: status.queued,
                 oldest: status.oldest,
             },
+            held: status.held().map(HeldReport::new),
+            approved: status.judgement.as_ref().and_then(Judgement::approved).map(ToString::to_string),
             changes: status.changes().map(changes),
             degraded: affected(State::Degraded),
             damaged: affected(State::Damaged),

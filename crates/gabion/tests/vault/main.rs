@@ -7,6 +7,7 @@ mod exclude;
 mod faults;
 mod fixture;
 mod forget;
+mod held;
 mod hostile;
 mod json;
 mod output;

@@ -76,7 +76,7 @@ impl Args {
             let held = held.as_ref().map(HeldReport::new);
             print_json(&ApproveReport { dry_run: self.dry_run, digest, held, approved_before });
         }
-        let who = who(&vault);
+        let who = carried_out_by(&vault);
         self.output.print_line(match &held {
             Some(held) if self.dry_run => format!("would approve: {}", reason(held)),
             Some(held) => format!("approved: {}; {who}", reason(held)),
@@ -110,14 +110,14 @@ impl Args {
             self.output.print_line(format!("and {} more", files((paths.len() - FIRST) as u64)));
         }
         if !self.dry_run {
-            self.output.print_line(who(&vault));
+            self.output.print_line(carried_out_by(&vault));
         }
         Ok(Outcome::Fine)
     }
 }
 
 /// What carries out an approval.
-fn who(vault: &Vault) -> &'static str {
+pub(super) fn carried_out_by(vault: &Vault) -> &'static str {
     match served::by(vault) {
         Some(_) => "the daemon carries it out",
         None => "`gabion protect` carries it out",

@@ -4,6 +4,7 @@ use crate::commands::vault::protect::reason;
 use crate::commands::vault::{FIRST, ranges};
 use crate::output::{ago, bytes, count, files};
 use gabion::report::{self, Event, LiveStatus, SourceEvent};
+use gabion::shell::ApproveCommand;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::monitor::{Notice, Scan, Status};
 use gabion_vault::worker::Done;
@@ -17,12 +18,14 @@ pub(in crate::commands) struct EventPrinter {
     quiet: bool,
     /// Name of the source, in a daemon.
     name: Option<String>,
+    /// Approves what is held.
+    approve: ApproveCommand,
     /// Status line, if standard error is a terminal.
     line: Option<ProgressBar>,
 }
 
 impl EventPrinter {
-    pub(in crate::commands) fn new(json: bool, quiet: bool) -> EventPrinter {
+    pub(in crate::commands) fn new(approve: ApproveCommand, json: bool, quiet: bool) -> EventPrinter {
         let visible = !json && !quiet && stderr().is_terminal();
         let line = visible.then(|| {
             let line = ProgressBar::new_spinner();
@@ -30,13 +33,14 @@ impl EventPrinter {
             let style = ProgressStyle::with_template("{spinner} {wide_msg}");
             line.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
         });
-        EventPrinter { json, quiet, name: None, line }
+        EventPrinter { json, quiet, name: None, approve, line }
     }
 
     /// For one source of a daemon; its name precedes each line.
     pub(in crate::commands) fn of(name: &str, json: bool, quiet: bool) -> EventPrinter {
+        let approve = ApproveCommand::of_source(name);
         let name = Some(name).filter(|name| !name.is_empty()).map(str::to_owned);
-        EventPrinter { json, quiet, name, line: None }
+        EventPrinter { json, quiet, name, approve, line: None }
     }
 
     /// Prints a message.
@@ -120,8 +124,8 @@ impl EventPrinter {
             Notice::Held(held) => {
                 self.print(&format!("HELD: {}.", reason(held)));
                 self.print(&format!(
-                    "Their redundancy is kept. If the change is intended: gabion approve {}",
-                    held.digest
+                    "Their redundancy is kept. If the change is intended: {}",
+                    self.approve.text(&held.digest)
                 ));
             }
             Notice::Released => self.print_unless_quiet("the held changes were released"),

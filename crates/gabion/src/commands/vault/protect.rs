@@ -15,6 +15,7 @@ use gabion::compute::Compute;
 use gabion::daemon::client::Request;
 use gabion::exit::Outcome;
 use gabion::report::{HeldReport, ProtectPlanReport, ProtectReport};
+use gabion::shell::ApproveCommand;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::Recent;
 use gabion_vault::promises::{Loss, Mode, promise};
@@ -286,7 +287,8 @@ impl Args {
         }
         if let Some(held) = held {
             outln!("HELD: {}.", reason(held));
-            outln!("Their redundancy is kept. If the change is intended: gabion approve {}", held.digest);
+            let approve = ApproveCommand::of_vault(vault).text(&held.digest);
+            outln!("Their redundancy is kept. If the change is intended: {approve}");
         }
         print_user_policies(seen);
         for why in unhealed {

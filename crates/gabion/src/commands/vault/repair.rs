@@ -1,10 +1,10 @@
 //! `gabion repair`.
 
 use super::scrub::print_damage;
-use super::{Effort, Which, ranges};
+use super::{Effort, FIRST, Which, ranges};
 use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
-use crate::output::{OutputArgs, files, print_json};
+use crate::output::{OutputArgs, count, files, print_json};
 use gabion::compute::Compute;
 use gabion::daemon::client::Request;
 use gabion::exit::Outcome;
@@ -186,7 +186,31 @@ impl Args {
             let report = RepairReport::new(plan, repaired, failed, self.dry_run, went);
             return print_json(&device::add_to(report, compute));
         }
-        for done in repaired {
+        let (whole, partly): (Vec<_>, Vec<_>) =
+            repaired.iter().partition(|done| done.state == State::Protected);
+        self.print_repaired(&whole, "repaired");
+        self.print_repaired(&partly, "not restored completely");
+        let shown = if self.files { failed.len() } else { FIRST };
+        for (path, why) in failed.iter().take(shown) {
+            errln!("gabion: {}: {why}", DisplayPath::bytes(path));
+        }
+        if failed.len() > shown {
+            errln!("gabion: and {} more; --files lists all", files((failed.len() - shown) as u64));
+        }
+        if repaired.len() > 1 {
+            self.output.print_line(format!(
+                "repaired {} of {}",
+                count(whole.len() as u64),
+                files(plan.files.len() as u64)
+            ));
+        }
+        device::print(compute, |line| self.output.print_line(line));
+    }
+
+    /// Prints as many files as the plan does.
+    fn print_repaired(&self, repaired: &[&Repaired], what: &str) {
+        let shown = if self.files { repaired.len() } else { FIRST };
+        for done in repaired.iter().take(shown) {
             let blocks =
                 format!("{} data and {} redundancy blocks", done.data_blocks, done.redundancy_blocks);
             match done.state {
@@ -206,9 +230,8 @@ impl Args {
             }
             done.notes.iter().for_each(|note| outln!("          {note}"));
         }
-        for (path, why) in failed {
-            errln!("gabion: {}: {why}", DisplayPath::bytes(path));
+        if repaired.len() > shown {
+            outln!("and {} more {what}; --files lists all", files((repaired.len() - shown) as u64));
         }
-        device::print(compute, |line| self.output.print_line(line));
     }
 }

@@ -141,7 +141,7 @@ impl Args {
         } else if report.damage.iter().any(|damage| damage.state != State::Lost) {
             self.output.print_line("`gabion repair` repairs the recoverable files");
         }
-        if report.damage.iter().any(|damage| damage.changed) {
+        if report.damage.iter().any(|damage| damage.changed && !damage.is_missing()) {
             self.output.print_line("if a change is intended, `gabion protect` protects the current content");
         }
     }
@@ -150,9 +150,14 @@ impl Args {
 /// Prints damaged files, one per line, with the byte ranges below.
 pub(super) fn print_damage(damage: &[DamageReport], all: bool) {
     let shown = if all { damage.len() } else { FIRST };
-    for DamageReport { path, state, problems, changed, notes, .. } in damage.iter().take(shown) {
-        let written = if *changed { ", and its size or time changed since it was protected" } else { "" };
-        outln!("{:<9} {}{written}", state.word(), DisplayPath::bytes(path));
+    for report in damage.iter().take(shown) {
+        let DamageReport { path, state, problems, notes, .. } = report;
+        let how = match report.changed {
+            _ if report.is_missing() => ", and the file is missing",
+            true => ", and its size or time changed since it was protected",
+            false => "",
+        };
+        outln!("{:<9} {}{how}", state.word(), DisplayPath::bytes(path));
         for piece in [Piece::Lost, Piece::Data, Piece::Redundancy, Piece::Header] {
             let of: Vec<_> = problems.iter().filter(|it| it.piece == piece).map(|it| &it.range).collect();
             if !of.is_empty() {

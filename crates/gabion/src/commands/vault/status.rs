@@ -1,7 +1,8 @@
 //! `gabion status`.
 
+use super::approve::carried_out_by;
 use super::events::filesystem_wide_watch;
-use super::protect::WRITE_ONCE_ADVICE;
+use super::protect::{WRITE_ONCE_ADVICE, reason};
 use super::status_metrics;
 use super::work::hosts;
 use super::{Effort, FIRST, Which, ranges};
@@ -11,9 +12,11 @@ use crate::output::{OutputArgs, ago, bytes, count, files, print_json};
 use gabion::daemon::client::Request;
 use gabion::exit::Outcome;
 use gabion::report::status::StatusReport;
+use gabion::shell::{self, ApproveCommand};
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::State;
 use gabion_vault::changelog::monitors::{KnownMonitor, MonitorState};
+use gabion_vault::guard::Judgement;
 use gabion_vault::mark::described;
 use gabion_vault::status::{Affected, Status, status};
 use gabion_vault::storage::TargetState;
@@ -30,7 +33,7 @@ Examples:
 The table has a row for each configured number of redundancy blocks per stripe and a column for the actual number: how many \
 more blocks can be lost before data is lost. Files that changed since they were protected are in column 0. The scrub of a file is \
 overdue when its last complete verification is older than the interval of its policy (scrub = \"30d\").
-Exit codes: 0 all is protected, 1 files are pending, damaged, degraded, overdue for a scrub, or write-once and changed, or the \
+Exit codes: 0 all is protected, 1 changes are held, files are pending, damaged, degraded, overdue for a scrub, or write-once and changed, or the \
 namespace of a pool is on too few targets, or what a monitor of a lost host changed may be unknown, 3 data lost.";
 
 /// Arguments of `gabion status`.
@@ -88,12 +91,31 @@ impl Args {
         Ok(match () {
             () if status.files(State::Lost) > 0 => Outcome::Unrecoverable,
             () if affected || status.pending.0 > 0 || status.overdue.files > 0 => Outcome::Found,
+            () if status.held().is_some() => Outcome::Found,
             () if !status.write_once().is_empty() || status.lost_monitors().next().is_some() => {
                 Outcome::Found
             }
             () if status.mirrors.as_ref().is_some_and(|mirrors| !mirrors.are_complete()) => Outcome::Found,
             () => Outcome::Fine,
         })
+    }
+
+    /// The change-set that waits for an approval, or for a run that carries it out.
+    fn print_held(&self, vault: &Vault, status: &Status) {
+        match &status.judgement {
+            Some(Judgement::Held(held)) => {
+                outln!("HELD       {}", reason(held));
+                let tree = shell::word(&vault.root);
+                outln!(
+                    "  Their redundancy is kept. `gabion diff {tree}` lists them. If the change is intended:"
+                );
+                outln!("  {}", ApproveCommand::of_vault(vault).text(&held.digest));
+            }
+            Some(Judgement::Approved(digest)) => {
+                outln!("approved   the change-set {digest}; {}", carried_out_by(vault));
+            }
+            Some(Judgement::Passed) | None => {}
+        }
     }
 
     fn print(&self, vault: &Vault, status: &Status) {
@@ -112,6 +134,7 @@ impl Args {
                     .map_or(String::new(), |oldest| format!(", the oldest written {}", ago(now, oldest)))
             ),
         }
+        self.print_held(vault, status);
         print_monitors(status, now);
         if !status.write_once().is_empty() {
             let changed = status.write_once();

@@ -8,6 +8,7 @@ use anyhow::Context;
 use clap::ValueEnum;
 use gabion::exit::Outcome;
 use gabion::privileges;
+use gabion::shell::ApproveCommand;
 use gabion_vault::monitor::{Choice, Live, Options};
 use gabion_vault::policy::Duration as Span;
 use gabion_vault::vault::Location;
@@ -110,7 +111,8 @@ impl Args {
             ..Options::default()
         };
         let clock = vault.clock.clone();
-        let printer = Arc::new(EventPrinter::new(self.json, self.quiet));
+        let approve = ApproveCommand::of_vault(&vault);
+        let printer = Arc::new(EventPrinter::new(approve, self.json, self.quiet));
         let events = Arc::clone(&printer);
         let live = Live::start(vault, options, Arc::new(move |notice| events.notice(notice)))?;
         while !stop.load(Ordering::Relaxed) && !live.is_over() {

@@ -5,13 +5,13 @@ use super::super::events::{Event, EventKind};
 use super::super::job::JobError;
 use super::super::source::{Phase, Source, State};
 use super::super::targets::Targets;
-use super::topic::{Condition, Topic, files, line};
+use super::topic::{Condition, Topic, files};
 use crate::report::PathName;
 use crate::report::daemon::{JobReport, LastJob};
+use crate::shell;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue;
 use gabion_vault::world::moment;
-use std::path::Path;
 
 /// Scheduled jobs whose failure is told. The result of a requested one is seen by the person who requested it.
 const JOBS: [&str; 2] = ["scrub", "rebuild"];
@@ -264,19 +264,9 @@ fn job_condition(source: &Source, job: &'static str, last: &LastJob) -> Option<C
     }
 }
 
-/// A command on the directory of a source, after a colon; empty if its path cannot be typed.
+/// A command on the directory of a source, after a colon.
 fn on_tree(command: &str, source: &Source, options: &str) -> String {
-    quoted(source.config.path()).map(|path| format!(": {command} {path}{options}")).unwrap_or_default()
-}
-
-/// A path as a word of a shell; none if it has characters that cannot be typed.
-fn quoted(path: &Path) -> Option<String> {
-    let text = path.to_str().filter(|text| line(text) == *text && !text.contains('\\'))?;
-    let plain = |letter: char| letter.is_alphanumeric() || "/-_.,:+@%".contains(letter);
-    match text.chars().all(plain) && !text.starts_with('-') {
-        true => Some(text.to_owned()),
-        false => Some(format!("'{}'", text.replace('\'', "'\\''"))),
-    }
+    format!(": {command} {}{options}", shell::word(source.config.path()))
 }
 
 /// A path as one printable line.
@@ -296,20 +286,4 @@ pub(super) fn happened(event: &Event) -> Option<Condition> {
             .detailed(data.paths.iter().map(shown))
             .next(next)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::quoted;
-    use std::path::Path;
-
-    #[test]
-    fn a_path_is_one_word_of_a_shell() {
-        let word = |path: &str| quoted(Path::new(path));
-        assert_eq!(word("/srv/photos").as_deref(), Some("/srv/photos"));
-        assert_eq!(word("/srv/my photos; rm -rf").as_deref(), Some("'/srv/my photos; rm -rf'"));
-        assert_eq!(word("/srv/it's").as_deref(), Some("'/srv/it'\\''s'"));
-        assert_eq!(word("/srv/$(x)").as_deref(), Some("'/srv/$(x)'"));
-        assert_eq!(word("/srv/a\nb"), None);
-    }
 }
