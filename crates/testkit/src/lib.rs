@@ -22,7 +22,7 @@ mod port;
 mod skipping;
 mod waiting;
 
-pub use disk::unmount_image;
+pub use disk::{unmount, unmount_image};
 pub use env_number::chosen;
 pub use fuzzing::{FUZZ_FACTOR, ROUNDS, fuzz_inputs, rounds};
 pub use hosts::Hosts;

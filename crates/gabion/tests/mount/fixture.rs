@@ -121,10 +121,7 @@ impl Fixture {
 
     /// Unmounts as people do, and expects an exit code of the process.
     pub(crate) fn unmount_with(&mut self, code: i32) {
-        // A process that another test has just forked holds its files until it executes its program.
-        gabion_testkit::until("the mount is not busy", || {
-            Command::new("umount").arg(self.at("")).status().unwrap().success()
-        });
+        gabion_testkit::unmount(&self.at(""));
         let mut child = self.mount.take().expect("it is mounted");
         assert_eq!(child.wait().unwrap().code(), Some(code));
     }

@@ -307,8 +307,7 @@ fn mounted_in_the_background_prints_its_messages() {
     let output = fixture.run(&["mount", "source", "mount", "--background"]);
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && error.contains("stale mount"), "{output:?}");
-    let unmounted = Command::new("umount").arg(fixture.at("")).status().unwrap();
-    assert!(unmounted.success());
+    gabion_testkit::unmount(&fixture.at(""));
     // It ends by itself then.
     let since = Stopwatch::start();
     while fixture.source(".gabion/mounted").exists() {

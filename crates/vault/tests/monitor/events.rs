@@ -208,8 +208,7 @@ fn mount_points_and_directories_without_rights_are_named() {
     let live = fixture.watch(Fixture::options(Choice::Fanotify));
     let armed = fixture.notices().first().cloned();
     fixture.stop(live);
-    let unmounted = std::process::Command::new("umount").arg(&point).status();
-    assert!(unmounted.is_ok_and(|status| status.success()));
+    gabion_testkit::unmount(&point);
     let Some(Notice::WatchStarted { mounts, source, .. }) = armed else { panic!("{armed:?}") };
     assert_eq!((source, mounts), ("fanotify", vec![b"mounted here".to_vec()]));
 }
