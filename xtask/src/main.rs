@@ -14,6 +14,7 @@ mod ladder;
 mod package;
 mod packages;
 mod programs;
+mod python;
 mod readme;
 mod shell;
 mod steps;
@@ -46,6 +47,7 @@ enum Task {
     Burn(flaky::BurnArgs),
     Tidy(tidy::Args),
     Package(package::Args),
+    Python(python::Args),
     Compare(compare::Args),
     Vectors(vectors::Args),
     Readme(readme::Args),
@@ -66,6 +68,7 @@ fn run(task: &Task) -> anyhow::Result<ExitCode> {
         Task::Burn(_) => Ok(flaky::burn()),
         Task::Tidy(args) => tidy::run(args),
         Task::Package(args) => package::run(args),
+        Task::Python(args) => python::run(args),
         Task::Compare(args) => compare::run(args),
         Task::Vectors(_) => vectors::run(),
         Task::Readme(args) => readme::run(args),

@@ -19,6 +19,7 @@ const WORKSPACE: &[&str] = &[
     "libjerasure-dev",
     "libgf-complete-dev",
     "python3",
+    "python3-venv",
     "fonts-dejavu-core",
     "openssl",
     "prometheus",

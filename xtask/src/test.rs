@@ -10,7 +10,7 @@ use crate::packages::{self, Need};
 use crate::programs::{self, Built, Job, Program};
 use crate::shell::Cmd;
 use crate::steps::Steps;
-use crate::{aarch64, dependencies, package, readme, tidy, tools};
+use crate::{aarch64, dependencies, package, python, readme, tidy, tools};
 
 /// Run all checks: format, lints, tests on every rung of the CPU ladder, documentation, tidy
 ///
@@ -167,6 +167,24 @@ fn neon(args: &Args, steps: &mut Steps) -> Result<Option<Job>> {
     }
 }
 
+/// The Python package. Its tools come over the network: where they cannot be had, the table shows the reason, and on
+/// CI, or with GABION_REQUIRE_ALL=1, that is a failure.
+fn python(args: &Args, steps: &mut Steps) -> Result<Option<Job>> {
+    const NAME: &str = "Python package";
+    if args.quick {
+        steps.skip(NAME, "--quick");
+        return Ok(None);
+    }
+    match steps.step("tools for Python", || Ok(python::ensure_environment()))? {
+        Err(why) if requires_all() => Err(why),
+        Err(why) => {
+            steps.skip(NAME, &format!("{why:#}"));
+            Ok(None)
+        }
+        Ok(()) => Ok(Some(Job::command(NAME, Cmd::cargo("xtask python")))),
+    }
+}
+
 /// What was skipped, by test and reason; each once.
 pub(crate) fn skipped(log: &str) -> String {
     let lines: std::collections::BTreeSet<&str> = log.lines().collect();
@@ -275,7 +293,7 @@ fn forced(args: &Args, programs: &[Program], rung: &Rung) -> Vec<Job> {
 const BARE: &str = "test -p gabion-engine --no-default-features --lib --test conformance --test vectors";
 
 /// What cargo does while the tests with the engine's own choice of kernel run. First what later tests need.
-fn beside(args: &Args, neon: Option<Job>) -> Vec<Job> {
+fn beside(args: &Args, others: impl Iterator<Item = Job>) -> Vec<Job> {
     let lints = |packages: &str| Cmd::cargo(&format!("clippy {packages} -- -D warnings"));
     let documented = seeded(args, Cmd::cargo("test --workspace --doc").unset(ladder::FORCE));
     let documentation = Cmd::cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings");
@@ -288,15 +306,15 @@ fn beside(args: &Args, neon: Option<Job>) -> Vec<Job> {
         // The whole workspace has the engine's measuring loops, which the program is built without.
         ("lints, the program alone", lints("-p gabion")),
     ];
-    commands.into_iter().map(|(name, cmd)| Job::command(name, cmd)).chain(neon).collect()
+    commands.into_iter().map(|(name, cmd)| Job::command(name, cmd)).chain(others).collect()
 }
 
 /// The tests with the engine's own choice of kernel, then down the ladder and with more inputs for decoders.
 fn kernels(args: &Args, steps: &mut Steps) -> Result<()> {
     let built = steps.step("test programs", || build("test --workspace"))?;
     let programs = &built.programs;
-    let neon = neon(args, steps)?;
-    let commands = if args.quick { Vec::new() } else { beside(args, neon) };
+    let (neon, python) = (neon(args, steps)?, python(args, steps)?);
+    let commands = if args.quick { Vec::new() } else { beside(args, neon.into_iter().chain(python)) };
     run_jobs(steps, "tests, automatic kernel", automatic(args, programs), commands)?;
     if args.quick {
         for name in ["documentation, further lints, without the compiler", "tests, forced kernels", "fuzz"] {
