@@ -1,6 +1,6 @@
 //! Rules about files as such: length, name, white space.
 
-use super::lists::{EMPTY_NAMES, LONG_FILES, MAX_LINES};
+use super::lists::{EMPTY_NAMES, ENDLESS, LONG_FILES, MAX_LINES};
 use super::scan::{self, Part};
 use super::{Finding, Tree, numbered};
 
@@ -11,7 +11,7 @@ pub(super) fn lengths(tree: &Tree) -> Vec<Finding> {
 
 fn lengths_with(tree: &Tree, long_files: &[(&str, usize)]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for file in &tree.files {
+    for file in tree.files.iter().filter(|file| !ENDLESS.contains(&file.path.as_str())) {
         let lines = file.text.lines().count();
         let listed = long_files.iter().find(|(path, _)| *path == file.path).map(|(_, max)| *max);
         let message = match listed {
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn long_files_are_found() {
         let (fits, long) = ("x\n".repeat(600), "x\n".repeat(601));
-        assert_eq!(places(lengths, &[("a.rs", &fits), ("b.rs", &long)]), ["b.rs:1"]);
+        assert_eq!(places(lengths, &[("a.rs", &fits), ("b.rs", &long), ("CHANGELOG.md", &long)]), ["b.rs:1"]);
     }
 
     #[test]

@@ -12,6 +12,9 @@ pub(super) const TEXT: &[&str] = &[".rs", ".md", ".toml", ".py", ".yml"];
 /// A longer file asks for a split along a real seam.
 pub(super) const MAX_LINES: usize = 600;
 
+/// Files without a limit: the changelog grows with every change.
+pub(super) const ENDLESS: &[&str] = &["CHANGELOG.md"];
+
 /// Files that are longer, with the lines they may have. An entry may only go down: a file that got
 /// shorter than its entry is reported until the entry follows.
 pub(super) const LONG_FILES: &[(&str, usize)] = &[];
