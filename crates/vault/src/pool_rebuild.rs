@@ -4,16 +4,20 @@
 //! next one. The most exposed files come first. Lost targets are *given up* first: when one returns, nothing on it
 //! counts until a rebuild has verified it and removed what was reconstructed elsewhere.
 
+mod balancing;
 mod clearing;
 mod conclusion;
 mod file;
+mod forgetting;
 pub mod layouts;
 mod planning;
 mod report;
 mod shared;
 pub mod survey;
 
+pub use balancing::{BalanceReport, TargetFill, balance};
 pub use file::{FileError, FileResult};
+pub use forgetting::forget;
 pub use planning::{Plan, PlannedFile};
 pub use report::RebuildReport;
 pub(crate) use shared::{REBUILD, help};
@@ -21,6 +25,7 @@ pub(crate) use shared::{REBUILD, help};
 use crate::catalogue::{CatalogueError, Entry, State};
 use crate::coder::Coders;
 use crate::damage::{damage_report, remaining_redundancy};
+use crate::display_path::DisplayPath;
 use crate::examine::{ExamineOptions, ProtectedFile, examine};
 use crate::retry::{Retry, Retryable};
 use crate::run::RunContext;
@@ -46,6 +51,8 @@ pub struct RebuildOptions {
     pub targets: Vec<String>,
     /// Digest that the user confirmed: see [`agreement`].
     pub agreed: Option<String>,
+    /// Also columns without bytes move, so that no file names the targets any more and they can be [forgotten](forget).
+    pub release: bool,
 }
 
 impl RebuildOptions {
@@ -66,6 +73,24 @@ pub enum RebuildError {
     /// Error of the catalogue.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
+    /// Targets are lost, or have to be verified.
+    #[error("{} not in service: `gabion pool rebuild` comes first", .0.join(", "))]
+    NotInService(Vec<TargetName>),
+    /// Files have columns on a target that is to be removed from the pool.
+    #[error(
+        "target {target} cannot be removed from the pool: {files} files have columns on it, such as {}. \
+         `gabion pool rebuild` restores what redundancy can; lost files have to be restored from a backup, or removed with \
+         `gabion pool rm`",
+        DisplayPath::bytes(.first)
+    )]
+    Needed {
+        /// The target.
+        target: TargetName,
+        /// Number of files.
+        files: u64,
+        /// One of them.
+        first: Vec<u8>,
+    },
     /// So many targets are lost that the user must confirm.
     #[error("{why}: {}. Check whether they are only disconnected; if they are lost, confirm exactly these with: {agreement}", .gone.join(", "))]
     Ask {

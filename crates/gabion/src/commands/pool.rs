@@ -1,12 +1,15 @@
 //! `gabion pool`: the commands on pools.
 
 mod add;
+mod balance;
 mod create;
+mod forget;
 mod get;
 mod ls;
 mod mv;
 mod put;
 mod rebuild;
+mod replace;
 mod retire;
 mod rm;
 mod status;
@@ -24,6 +27,7 @@ Examples:
   gabion pool status tank                      targets, and files with missing columns
   gabion pool rebuild tank                     after the loss of a disk: reconstruct its content on others
   gabion pool retire tank d3                   before a disk is removed: move its content to others
+  gabion pool replace tank d3 /mnt/new         a new disk for a dead or old one
 
 A pool is given by its name or by the directory of any of its targets. pool:NAME is always a name, ./NAME always a directory.
 Exit codes: 0 success, 1 needs attention, 2 error.";
@@ -46,6 +50,12 @@ enum Command {
     Retire(retire::Args),
     /// Reconstruct the content of lost or retired targets on others, and verify targets that came back
     Rebuild(rebuild::Args),
+    /// Put a new target in the place of another one, dead or alive
+    Replace(replace::Args),
+    /// Remove a target that was given up or retired from the pool
+    Forget(forget::Args),
+    /// Move columns from full targets to emptier ones
+    Balance(balance::Args),
     /// Show targets, mirrors of the namespace, and warnings
     Status(status::Args),
     /// Copy files into a pool
@@ -76,6 +86,9 @@ impl Args {
             Command::Add(args) => args.run(),
             Command::Retire(args) => args.run(),
             Command::Rebuild(args) => args.run(),
+            Command::Replace(args) => args.run(),
+            Command::Forget(args) => args.run(),
+            Command::Balance(args) => args.run(),
             Command::Status(args) => args.run(),
             Command::Put(args) => args.run(),
             Command::Get(args) => args.run(),

@@ -315,8 +315,11 @@ impl Job {
                 (outcome, JobReport::RepairPlan(report))
             }
             Work::Rebuild { targets, agreed } => {
-                let options =
-                    pool_rebuild::RebuildOptions { targets: targets.clone(), agreed: agreed.clone() };
+                let options = pool_rebuild::RebuildOptions {
+                    targets: targets.clone(),
+                    agreed: agreed.clone(),
+                    release: false,
+                };
                 rebuild(&vault, &options, context(limits.rebuild))?
             }
             Work::Protect => protect_all(&vault, context(limits.protect))?,

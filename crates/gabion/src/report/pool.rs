@@ -2,7 +2,7 @@
 
 use super::{FileFailure, PathName, path_text};
 use gabion_vault::pool_rebuild::survey::{FileHealth, PoolOverview};
-use gabion_vault::pool_rebuild::{FileError, Plan, PlannedFile, RebuildReport};
+use gabion_vault::pool_rebuild::{self, FileError, Plan, PlannedFile, RebuildReport, TargetFill};
 use gabion_vault::storage::pool::config::{Config, TargetName};
 use gabion_vault::storage::pool::stub::Stub;
 use gabion_vault::storage::pool::{DirectoryEntry, HealReport, Orphan, Status, Sweep};
@@ -44,6 +44,53 @@ pub struct RetireReport<'a> {
     pub dry_run: bool,
     /// Name of the target.
     pub target: &'a str,
+}
+
+/// `gabion pool forget`.
+#[derive(Debug, Serialize)]
+#[serde(tag = "command", rename = "pool forget")]
+pub struct ForgetTargetReport<'a> {
+    /// Name of the target.
+    pub target: &'a str,
+}
+
+/// `gabion pool balance`.
+#[derive(Debug, Serialize)]
+#[serde(tag = "command", rename = "pool balance")]
+pub struct BalanceReport<'a> {
+    dry_run: bool,
+    targets: Vec<FillReport<'a>>,
+    planned_bytes: u64,
+    files: u64,
+    bytes: u64,
+    failed: Vec<FileFailure>,
+    stopped: bool,
+}
+
+/// How full a target was before.
+#[derive(Debug, Serialize)]
+struct FillReport<'a> {
+    name: &'a str,
+    used: u64,
+    goal: u64,
+    room: u64,
+}
+
+impl<'a> BalanceReport<'a> {
+    /// Of the result of a run.
+    pub fn new(report: &'a pool_rebuild::BalanceReport, dry_run: bool) -> BalanceReport<'a> {
+        let fill =
+            |it: &'a TargetFill| FillReport { name: &it.name, used: it.used, goal: it.goal, room: it.room };
+        BalanceReport {
+            dry_run,
+            targets: report.before.iter().map(fill).collect(),
+            planned_bytes: report.planned,
+            files: report.files,
+            bytes: report.bytes,
+            failed: report.failed.iter().map(FileFailure::new).collect(),
+            stopped: report.stopped,
+        }
+    }
 }
 
 /// `gabion pool put`.

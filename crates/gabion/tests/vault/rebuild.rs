@@ -133,6 +133,74 @@ fn a_retired_target_is_empty_afterwards() {
     assert_eq!(pool.compare(), 0);
 }
 
+/// A dead disk stayed OFFLINE with exit code 1 for ever, and a new disk at its mount point was "there twice".
+#[test]
+fn a_dead_target_is_replaced_at_its_mount_point_and_forgotten() {
+    let pool = Pool::new();
+    let names = |status: &serde_json::Value| -> Vec<String> {
+        let targets = status["status"]["targets"].as_array().unwrap();
+        targets.iter().map(|target| target["name"].as_str().unwrap().to_owned()).collect()
+    };
+    pool.lose(3);
+    std::fs::create_dir(pool.target(3)).unwrap();
+    // One in service is neither forgotten, nor is its directory given to another.
+    let refused = pool.json(2, &["pool", "forget", "tank", "d4"])["error"].to_string();
+    assert!(refused.contains("files have columns on it"), "{refused}");
+    let refused = pool.json(2, &["pool", "add", "tank", "d3"])["error"].to_string();
+    assert!(refused.contains("gabion pool replace"), "{refused}");
+    // Files still need it.
+    pool.json(2, &["pool", "forget", "tank", "d3"]);
+    pool.json(1, &["pool", "replace", "tank", "d3", "d3", "--dry-run"]);
+    assert_eq!(names(&pool.json(1, &["pool", "status", "tank"])).len(), 8);
+    let report = pool.json(0, &["pool", "replace", "tank", "d3", "d3"]);
+    assert!(report["files"].as_u64().unwrap() > 0, "{report}");
+    let status = pool.json(0, &["pool", "status", "tank"]);
+    assert_eq!(names(&status), ["d1", "d2", "d4", "d5", "d6", "d7", "d8", "d3-2"]);
+    assert_eq!(pool.compare(), 0);
+    pool.json(0, &["scrub", "tank"]);
+    pool.json(0, &["status", "tank"]);
+    // The dead one comes to life: it is no target any more, and leads to the pool.
+    let away = pool.fixture.dir().join("away3");
+    let status = pool.json(0, &["pool", "status", away.to_str().unwrap()]);
+    assert_eq!(names(&status).len(), 8, "{status}");
+    // One that works is replaced as well; its directory is no target then.
+    pool.json(0, &["pool", "replace", "tank", "d1", "new"]);
+    assert!(!pool.target(1).join("pool.toml").exists());
+    assert_eq!(names(&pool.json(0, &["pool", "status", "tank"])).last().unwrap(), "new");
+    assert_eq!(pool.compare(), 0);
+    pool.json(0, &["protect", "tank"]);
+    assert_eq!(pool.json(0, &["scrub", "tank"])["files"], 18);
+}
+
+/// Columns of existing files never moved to a target that was added.
+#[test]
+fn a_new_target_gets_its_share() {
+    let pool = Pool::new();
+    pool.json(0, &["pool", "add", "tank", "d9"]);
+    let plan = pool.json(0, &["pool", "balance", "tank", "--within", "0", "--dry-run"]);
+    let target = |name: &str| {
+        let found = plan["targets"].as_array().unwrap().iter().find(|target| target["name"] == name);
+        found.unwrap_or_else(|| panic!("{plan}")).clone()
+    };
+    assert_eq!(target("d9")["used"], 0);
+    let goal = target("d9")["goal"].as_u64().unwrap();
+    assert!(goal > 100_000 && plan["bytes"] == 0, "{plan}");
+    // By default nothing moves: the disks are nearly empty.
+    assert_eq!(pool.json(0, &["pool", "balance", "tank"])["planned_bytes"], 0);
+    let report = pool.json(0, &["pool", "balance", "tank", "--within", "0"]);
+    assert!(report["files"].as_u64().unwrap() > 3, "{report}");
+    let plan = pool.json(0, &["pool", "balance", "tank", "--within", "0", "--dry-run"]);
+    let used = plan["targets"][8]["used"].as_u64().unwrap();
+    assert!(used > goal / 2 && used < goal * 3 / 2, "{used} of {goal}: {plan}");
+    assert_eq!(pool.compare(), 0);
+    pool.json(0, &["scrub", "tank"]);
+    pool.json(0, &["pool", "status", "tank"]);
+    let swept = pool.json(0, &["pool", "status", "tank", "--sweep", "--dry-run"]);
+    assert_eq!(swept["swept"]["orphans"].as_array().unwrap().len(), 0, "{swept}");
+    pool.lose(9);
+    pool.json(2, &["pool", "balance", "tank"]);
+}
+
 /// `status` said "survives any 3 of 4 targets" with one of them gone, and exit 0 while fewer targets had the names of
 /// a pool than it had promised.
 #[test]

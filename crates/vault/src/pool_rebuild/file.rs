@@ -147,6 +147,8 @@ pub(super) struct Rebuilder<'a> {
     pub(super) coders: &'a Coders,
     pub(super) clock: &'a Clock,
     pub(super) target_states: TargetStates,
+    /// Targets that receive nothing.
+    pub(super) excluded: BTreeSet<TargetName>,
     /// Called with bytes read, and bytes written or verified.
     pub(super) progress: &'a (dyn Fn(u64, u64) + Sync),
     pub(super) stopped: &'a (dyn Fn() -> bool + Sync),
@@ -209,7 +211,7 @@ impl Rebuilder<'_> {
             .filter(|&column| stays(column))
             .filter_map(|column| TargetName::from_bytes(protected.target(column)))
             .collect();
-        let mut full = BTreeSet::new();
+        let mut full = self.excluded.clone();
         let now = loop {
             let made =
                 self.rebuild_columns(path, &stub, &protected, &wanted, &stay, &full, threads, &mut done);
@@ -449,13 +451,13 @@ impl Rebuilder<'_> {
             return Err(FileError::Unprotected(stub.targets[gone].clone()));
         }
         // Columns on returned targets stay, since they cannot be verified.
-        let wanted: Vec<usize> = columns().filter(|&it| state(it) == TargetState::Retired).collect();
-        let stay: BTreeSet<TargetName> = columns()
-            .filter(|&it| state(it) != TargetState::Retired)
-            .map(|it| stub.targets[it].clone())
-            .collect();
+        // Of those on unreachable targets only the ones without bytes are left here.
+        let moves = |it: usize| matches!(state(it), TargetState::Retired | TargetState::Offline);
+        let wanted: Vec<usize> = columns().filter(|&it| moves(it)).collect();
+        let stay: BTreeSet<TargetName> =
+            columns().filter(|&it| !moves(it)).map(|it| stub.targets[it].clone()).collect();
         let needs: Vec<u64> = wanted.iter().map(|&column| bytes(column)).collect();
-        let placements = self.pool.column_placements(&stub.id.0, &needs, &stay, &BTreeSet::new());
+        let placements = self.pool.column_placements(&stub.id.0, &needs, &stay, &self.excluded);
         let moves: Vec<(usize, ColumnPlacement)> = wanted
             .iter()
             .zip(placements)

@@ -139,7 +139,8 @@ pub(super) fn make_plan(
         // A column that was left out during encoding has no target that could be chosen.
         let misses_any = options.targets.is_empty() && found.health == FileHealth::Degraded;
         let misses = misses_any || found.targets.iter().any(chosen);
-        let ours = misses || found.has_stale_parts || (unprotected && code.is_some());
+        let is_named = options.release && found.empty.iter().any(chosen);
+        let ours = misses || is_named || found.has_stale_parts || (unprotected && code.is_some());
         let another = stub.names > 0 && !names.insert(stub.id);
         let item = PlannedFile {
             path,
@@ -155,7 +156,9 @@ pub(super) fn make_plan(
             FileHealth::Lost => plan.lost.push(item),
             _ if item.code.is_some() => plan.files.push(item),
             FileHealth::Degraded | FileHealth::Draining => plan.files.push(item),
-            FileHealth::Whole | FileHealth::Pending if found.has_stale_parts => plan.files.push(item),
+            FileHealth::Whole | FileHealth::Pending if found.has_stale_parts || is_named => {
+                plan.files.push(item);
+            }
             _ => {}
         }
     })?;

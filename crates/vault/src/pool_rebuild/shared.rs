@@ -21,6 +21,7 @@ use crate::team::{Divisible, Help, Team, Terms, put_paths, result_of, share};
 use crate::throttle::Throttle;
 use crate::vault::Vault;
 use crate::worker;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
@@ -280,6 +281,7 @@ fn rebuild_at_rate(
         coders: &vault.coders,
         clock: &vault.clock,
         target_states: states,
+        excluded: BTreeSet::new(),
         progress: &progress,
         stopped: context.stopped,
     };
@@ -314,6 +316,7 @@ pub(crate) fn help(vault: &Vault, portion: &Portion, context: RunContext<'_>) ->
         coders: &vault.coders,
         clock: &vault.clock,
         target_states: states,
+        excluded: BTreeSet::new(),
         progress: &progress,
         stopped: context.stopped,
     };

@@ -34,6 +34,15 @@ impl TargetStates {
         TargetName::from_bytes(name).map_or(TargetState::Offline, |name| self.state(&name))
     }
 
+    /// The same states, but for one target.
+    pub(super) fn with(&self, name: &TargetName, state: TargetState) -> TargetStates {
+        let mut states = self.clone();
+        if let Some(own) = states.targets.get_mut(name) {
+            own.0 = state;
+        }
+        states
+    }
+
     /// Names of the targets in a state.
     pub fn in_state(&self, wanted: TargetState) -> Vec<TargetName> {
         self.targets.iter().filter(|(_, (state, _))| *state == wanted).map(|(name, _)| name.clone()).collect()
@@ -85,6 +94,8 @@ pub struct Survey {
     pub bytes: u64,
     /// Targets whose columns are lost, or that are being drained.
     pub targets: Vec<TargetName>,
+    /// Unreachable targets that the stub names for columns without bytes.
+    pub empty: Vec<TargetName>,
     /// A returned target has columns that were reconstructed elsewhere.
     pub has_stale_parts: bool,
 }
@@ -107,6 +118,7 @@ pub fn survey(
         redundancy_gone: 0,
         bytes: 0,
         targets: Vec::new(),
+        empty: Vec::new(),
         has_stale_parts: false,
     };
     let (mut unreachable, mut draining) = (0, false);
@@ -117,6 +129,9 @@ pub fn survey(
         if bytes == 0 && state == TargetState::Retired {
             draining = true;
             survey.targets.push(target.clone());
+        }
+        if bytes == 0 && state == TargetState::Offline {
+            survey.empty.push(target.clone());
         }
         if bytes == 0 || state == TargetState::Online {
             continue;

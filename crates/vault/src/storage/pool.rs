@@ -51,6 +51,7 @@ pub(crate) use objects::parity_path;
 pub use put::PutResult;
 pub use registry::Registry;
 pub(crate) use relocation::{ColumnPlacement, Relocation};
+pub(crate) use status::occupied;
 pub use status::{Mirrors, Status, TargetStatus, Warning};
 pub use sweep::{Orphan, Sweep};
 
@@ -183,7 +184,12 @@ impl Shared {
     fn save(&self, mut config: Config) -> Result<Arc<View>, PoolError> {
         let view = self.cached_view();
         config.epoch += 1;
-        for (member, disk) in config.target.iter_mut().zip(&view.disks) {
+        let mut new = 0;
+        for member in &mut config.target {
+            let Some(disk) = view.disks.iter().find(|disk| disk.uuid == member.uuid) else {
+                new += 1;
+                continue;
+            };
             // Its present path, if it has moved.
             if let (true, Some(path)) = (disk.online().is_ok(), disk.path.to_str()) {
                 path.clone_into(&mut member.path);
@@ -192,16 +198,18 @@ impl Shared {
         let mut failed = Vec::new();
         let mut written = 0;
         for (index, online) in view.online_targets() {
-            match config.write(&online.tree, &config.target[index].uuid) {
-                Ok(()) => written += usize::from(config.target[index].state == config::MemberState::Online),
-                Err(error) => failed.push((index, error)),
+            // A target that is being removed keeps what it has.
+            let Some(member) = config.member(&view.disks[index].uuid) else { continue };
+            match config.write(&online.tree, &member.uuid) {
+                Ok(()) => written += usize::from(member.state == config::MemberState::Online),
+                Err(error) => failed.push((member.name.clone(), error)),
             }
         }
         // New targets have the configuration already.
-        let need = config.quorum().saturating_sub(config.target.len() - view.disks.len());
+        let need = config.quorum().saturating_sub(new);
         if written < need {
-            if let Some((index, error)) = failed.pop() {
-                return Err(PoolError::target(&config.target[index].name, "writing pool.toml")(error));
+            if let Some((name, error)) = failed.pop() {
+                return Err(PoolError::target(&name, "writing pool.toml")(error));
             }
             let offline = view.offline();
             return Err(PoolError::Quorum { online: written, need, offline });
@@ -242,6 +250,11 @@ impl Pool {
                 }
                 let path = PathBuf::from(&member.path);
                 let Ok(config) = read_target_config(&path) else { continue };
+                // The disk that replaced it is at the same mount point.
+                let replaced_by = newest.member(&config.this).filter(|_| config.pool == newest.pool);
+                if replaced_by.is_some_and(|other| other.path == member.path) && config.this != member.uuid {
+                    continue;
+                }
                 check_identity(&path, &config, &newest, &member.uuid)?;
                 found.insert(config.this.clone(), (path, config));
             }
@@ -249,7 +262,12 @@ impl Pool {
                 break newest;
             }
         };
-        for (path, config) in found.values() {
+        // A target that was removed from the pool still names it if it was not reachable then.
+        let is_removed = |config: &Config| {
+            let is_earlier = config.pool == newest.pool && config.epoch < newest.epoch;
+            is_earlier && newest.member(&config.this).is_none()
+        };
+        for (path, config) in found.values().filter(|(_, config)| !is_removed(config)) {
             check_identity(path, config, &newest, &config.this)?;
         }
         let disk = |member: &config::Member| {

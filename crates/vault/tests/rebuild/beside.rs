@@ -241,7 +241,7 @@ fn a_column_rebuilt_in_its_old_place_stays() {
             }
             false
         };
-        let only = RebuildOptions { targets: vec![format!("d{}", lost[0])], agreed: None };
+        let only = RebuildOptions { targets: vec![format!("d{}", lost[0])], ..RebuildOptions::default() };
         let lock = fixture.vault.lock("test").unwrap();
         rebuild(&fixture.vault, &only, RunContext { stopped: &stopped, ..QUIET }).unwrap();
         drop(lock);

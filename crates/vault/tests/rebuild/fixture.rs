@@ -117,7 +117,7 @@ impl Fixture {
     ) -> Result<RebuildReport, RebuildError> {
         let _lock = self.vault.lock("test").unwrap();
         let targets = targets.iter().map(ToString::to_string).collect();
-        rebuild(&self.vault, &RebuildOptions { targets, agreed }, QUIET)
+        rebuild(&self.vault, &RebuildOptions { targets, agreed, release: false }, QUIET)
     }
 
     pub(crate) fn rebuild(&self) -> RebuildReport {

@@ -39,7 +39,7 @@ impl Args {
         let Args { which, dir, domain, dry_run, output } = self;
         let pool = which.open()?;
         let target = NewTarget { path: dir, domain };
-        let planned = pool.plan_add(&target)?;
+        let planned = pool.plan_add(&target, None)?;
         let name = match dry_run {
             true => planned.name,
             false => {

@@ -71,7 +71,7 @@ impl Args {
             let known = pool.config().target.iter().any(|member| member.name == *target);
             anyhow::ensure!(known, "pool {} has no target {target}", pool.config().name);
         }
-        let options = RebuildOptions { targets: self.targets, agreed: self.agree };
+        let options = RebuildOptions { targets: self.targets, agreed: self.agree, release: false };
         let (output, effort) = (&self.output, &self.effort);
         let run = RebuildRun { output, effort, compute: &compute, all: self.files, wait: self.wait };
         match self.dry_run {
@@ -93,7 +93,7 @@ pub(super) struct RebuildRun<'a> {
 }
 
 /// The vault of a pool; created if there is none.
-fn vault(pool: &Pool) -> anyhow::Result<Vault> {
+pub(super) fn vault(pool: &Pool) -> anyhow::Result<Vault> {
     let location = Location::of_pool(pool)?;
     let first = !location.repository.join("vault.toml").exists();
     let all_answer = pool.status().targets.iter().all(|target| target.reason.is_none());
@@ -108,7 +108,7 @@ fn vault(pool: &Pool) -> anyhow::Result<Vault> {
 }
 
 impl RebuildRun<'_> {
-    fn plan(&self, pool: &Pool, options: &RebuildOptions) -> anyhow::Result<Outcome> {
+    pub(super) fn plan(&self, pool: &Pool, options: &RebuildOptions) -> anyhow::Result<Outcome> {
         let vault = vault(pool)?;
         let plan = self.output.run(self.effort, |context| plan(&vault, options, context))??;
         let refused = vault
@@ -138,7 +138,8 @@ impl RebuildRun<'_> {
         let mut vault = vault(pool)?;
         vault.coders = self.compute.coders(self.effort.threads())?;
         let turn = served::turn(&vault, command, self.wait, self.output, |source| {
-            let plain = self.effort.is_usual() && self.compute.choice() == DeviceChoice::Cpu;
+            let plain =
+                self.effort.is_usual() && !options.release && self.compute.choice() == DeviceChoice::Cpu;
             let (targets, agree, wait) = (options.targets.clone(), options.agreed.clone(), true);
             plain.then_some(Request::Rebuild { source, targets, agree, wait })
         })?;

@@ -65,7 +65,7 @@ impl Args {
             }
             return Ok(Outcome::Fine);
         }
-        let options = RebuildOptions { targets: vec![target], agreed: None };
+        let options = RebuildOptions { targets: vec![target], ..RebuildOptions::default() };
         let run = RebuildRun { output: &output, effort: &effort, compute: &compute, all: false, wait };
         run.rebuild(&pool, &options, "pool retire")
     }

@@ -59,6 +59,14 @@ pub enum PoolError {
         /// The known names.
         known: String,
     },
+    /// A target that is to be removed from the pool is needed.
+    #[error("target {target} cannot be removed from the pool: {why}")]
+    InUse {
+        /// Its name.
+        target: TargetName,
+        /// The reason.
+        why: String,
+    },
     /// Too few failure domains can receive new data.
     #[error("{need} targets in different domains are needed, {have} can be used{}", unusable(.offline))]
     Domains {
@@ -192,6 +200,7 @@ impl Retryable for PoolError {
             | PoolError::Foreign { .. }
             | PoolError::Unfit { .. }
             | PoolError::Config(_)
+            | PoolError::InUse { .. }
             | PoolError::NoTarget { .. } => Retry::AfterChange,
         }
     }

@@ -1,14 +1,17 @@
 //! Membership: creating pools, adding, retiring and giving up targets.
 
 use super::change::LOCK;
-use super::config::{Config, ConfigError, Member, MemberState, Mirror, TargetName, VERSION, new_identity};
+use super::config::{
+    CONFIG, Config, ConfigError, Member, MemberState, Mirror, TargetName, VERSION, new_identity,
+};
 use super::disk::{Unavailable, describe, read_target_config};
 use super::error::PoolError;
-use super::namespace::TREE;
+use super::namespace::{NamespaceEntry, TREE, look_up, names};
 use super::objects::{OBJECTS, PARITY};
 use super::{Options, Pool};
+use crate::display_path::DisplayPath;
 use crate::redundancy::STAGING;
-use crate::tree::Tree;
+use crate::tree::{Tree, join};
 use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -49,7 +52,7 @@ impl Pool {
             target: Vec::new(),
         };
         for target in targets {
-            let member = new_member(&config, target, identity()?)?;
+            let member = new_member(&config, target, identity()?, None)?;
             config.target.push(member);
         }
         let required = config.required_mirrors();
@@ -90,11 +93,24 @@ impl Pool {
     /// # Errors
     /// See [`PoolError`].
     pub fn add(&self, target: &NewTarget) -> Result<TargetName, PoolError> {
+        self.add_in_place_of(target, None)
+    }
+
+    /// Adds a target. It may be at the mount point of the target `replaced`, which is not there any more. Returns its
+    /// name.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn add_in_place_of(
+        &self,
+        target: &NewTarget,
+        replaced: Option<&str>,
+    ) -> Result<TargetName, PoolError> {
         let change = self.shared.change()?;
         let mut config = change.view.config.clone();
         let uuid =
             new_identity().map_err(|source| PoolError::Caller { doing: "generating an identity", source })?;
-        let member = new_member(&config, target, uuid.clone())?;
+        let member = new_member(&config, target, uuid.clone(), replaced)?;
         let (name, path) = (member.name.clone(), PathBuf::from(&member.path));
         config.target.push(member);
         config.validate()?;
@@ -110,8 +126,8 @@ impl Pool {
     ///
     /// # Errors
     /// See [`PoolError`].
-    pub fn plan_add(&self, target: &NewTarget) -> Result<Member, PoolError> {
-        new_member(&self.config(), target, String::new())
+    pub fn plan_add(&self, target: &NewTarget, replaced: Option<&str>) -> Result<Member, PoolError> {
+        new_member(&self.config(), target, String::new(), replaced)
     }
 
     /// Stops placing new data on a target. Existing data stays and is read.
@@ -133,6 +149,45 @@ impl Pool {
 }
 
 impl Pool {
+    /// Removes a target from the pool for good. No file may name it, and it may not be in service. If it is reachable,
+    /// its `pool.toml` is removed, so that it is no target any more; all else on it stays.
+    ///
+    /// # Errors
+    /// See [`PoolError`].
+    pub fn forget(&self, target: &str) -> Result<TargetName, PoolError> {
+        let change = self.shared.change()?;
+        let mut config = change.view.config.clone();
+        let index = config.index_of(target)?;
+        let name = config.target[index].name.clone();
+        if config.target[index].state == MemberState::Online {
+            return Err(PoolError::InUse { target: name, why: "it is in service".to_owned() });
+        }
+        let mut ahead = vec![Vec::new()];
+        while let Some(directory) = ahead.pop() {
+            for (entry, _) in names(&change.copies, &directory)?.iter() {
+                let path = join(&directory, entry);
+                match look_up(&change.copies, &path)? {
+                    Some(NamespaceEntry::Directory(_)) => ahead.push(path),
+                    Some(NamespaceEntry::File(stub)) if stub.targets.contains(&name) => {
+                        let why = format!("{} is on it", DisplayPath::bytes(&path));
+                        return Err(PoolError::InUse { target: name, why });
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let uuid = config.target.remove(index).uuid;
+        config.validate()?;
+        let disk = change.view.disks.iter().find(|disk| disk.uuid == uuid).cloned();
+        self.shared.save(config)?;
+        // The others come first: after a crash in between it is a target that the pool does not know.
+        if let Some(online) = disk.and_then(|disk| disk.online().ok()) {
+            let removed = online.tree.remove(CONFIG).and_then(|_| online.tree.sync_directory(b""));
+            removed.map_err(PoolError::target(&name, "removing its pool.toml"))?;
+        }
+        Ok(name)
+    }
+
     /// The target of a name that a user gave.
     ///
     /// # Errors
@@ -197,13 +252,22 @@ fn in_service(config: &Config) -> impl Iterator<Item = &Member> {
 }
 
 /// A member for a directory, with a unique name.
-fn new_member(config: &Config, target: &NewTarget, uuid: String) -> Result<Member, PoolError> {
+fn new_member(
+    config: &Config,
+    target: &NewTarget,
+    uuid: String,
+    replaced: Option<&str>,
+) -> Result<Member, PoolError> {
     let unfit = |why: String| PoolError::Unfit { path: target.path.clone(), why };
     let path = std::path::absolute(&target.path).map_err(|error| unfit(error.to_string()))?;
     let text =
         path.to_str().ok_or_else(|| unfit("its path is not UTF-8, as pool.toml requires".to_owned()))?;
-    if config.target.iter().any(|member| member.path == text) {
-        return Err(ConfigError::Twice { field: "directory", value: text.to_owned() }.into());
+    let there = config.target.iter().find(|member| member.path == text);
+    if let Some(member) = there.filter(|member| replaced.is_none_or(|name| member.name != *name)) {
+        let name = &member.name;
+        return Err(unfit(format!(
+            "it is the directory of target {name}; a new disk takes the place of that target with `gabion pool replace`"
+        )));
     }
     match read_target_config(&path) {
         Ok(found) => return Err(unfit(format!("it is target {}", describe(&found)))),

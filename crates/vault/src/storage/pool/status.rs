@@ -2,7 +2,7 @@
 
 use super::config::{Member, Mirror, TargetName};
 use super::disk::{Disk, Unavailable};
-use super::objects::{OBJECTS, parse_name};
+use super::objects::{OBJECTS, PARITY, parse_name};
 use super::view::View;
 use super::{Pool, reason};
 use crate::storage::TargetState;
@@ -277,6 +277,21 @@ fn mirrors(view: &View) -> Mirrors {
         required: view.config.required_mirrors(),
         outdated: online(Mirror::Stale).map(|(member, _)| member.name.clone()).collect(),
     }
+}
+
+/// Bytes that objects and redundancy files occupy on a target.
+///
+/// # Errors
+/// Those of the operating system.
+pub(crate) fn occupied(tree: &Tree) -> io::Result<u64> {
+    let mut bytes = count(tree)?.1;
+    for (shelf, _) in tree.directory(PARITY)?.names()?.iter() {
+        let shelf = tree.directory(&join(PARITY, shelf))?;
+        for (name, _) in shelf.names()?.iter() {
+            bytes += shelf.stat(name).map_or(0, |stat| stat.allocated);
+        }
+    }
+    Ok(bytes)
 }
 
 /// Number of objects of a target, and the bytes they occupy.
