@@ -7,7 +7,7 @@ use crate::shell::Cmd;
 /// For the workspace: the libraries it is compared with, what builds and checks them, the font of
 /// the charts, the server of the other changelog, a second file system to watch, mounts of users who
 /// are not root, the tracer that kills processes at counted system calls, networks of several hosts,
-/// OpenCL on the CPU, a scheduler of jobs, what builds and checks packages, a browser.
+/// OpenCL on the CPU, a scheduler of jobs, two parallel file systems, what builds and checks packages, a browser.
 const WORKSPACE: &[&str] = &[
     "gcc",
     "make",
@@ -39,6 +39,12 @@ const WORKSPACE: &[&str] = &[
     "slurmd",
     "slurm-client",
     "munge",
+    "moosefs-master",
+    "moosefs-chunkserver",
+    "moosefs-client",
+    "moosefs-cli",
+    "glusterfs-server",
+    "glusterfs-client",
     "dpkg-dev",
     "man-db",
     "systemd",

@@ -4,6 +4,7 @@ mod bench;
 mod completions;
 mod daemon;
 mod device;
+mod doctor;
 mod forecast;
 mod groups;
 mod info;
@@ -73,6 +74,11 @@ enum Command {
     Shard(shard::Args),
     /// Forecast the durability of codes or of a pool: mean time to data loss, probability per year, nines
     Forecast(Box<forecast::Args>),
+    /// Show what is known of a file system: where a file lies, targets and their state, sources of changes
+    Doctor(doctor::Args),
+    /// Look at a path in a process of its own, for `doctor`
+    #[command(hide = true)]
+    ProbePath(doctor::ProbeArgs),
     /// Show this machine and the kernel that the engine chose
     Info(info::Args),
     /// Print a script that completes commands and options in a shell
@@ -96,7 +102,7 @@ impl Cli {
         match &self.command {
             Command::Status(_) | Command::Diff(_) | Command::Policy(_) | Command::Whatif(_) => true,
             Command::Forecast(_) | Command::Info(_) | Command::Bench(_) => true,
-            Command::Completions(_) => true,
+            Command::Completions(_) | Command::Doctor(_) | Command::ProbePath(_) => true,
             Command::Pool(args) => args.only_reads(),
             Command::Shard(args) => args.only_reads(),
             Command::Daemon(args) => args.only_reads(),
@@ -127,6 +133,8 @@ impl Cli {
             Command::Pool(args) => args.run(),
             Command::Shard(args) => args.run(),
             Command::Forecast(args) => args.run(),
+            Command::Doctor(args) => args.run(),
+            Command::ProbePath(args) => args.run(),
             Command::Info(args) => args.run(),
             Command::Completions(args) => args.run(),
             Command::Manual(args) => args.run(),

@@ -4,6 +4,7 @@
 
 mod check;
 pub(crate) mod daemon;
+mod doctor;
 mod events;
 pub mod forecast;
 mod forget;
@@ -18,6 +19,7 @@ mod vault;
 pub mod work;
 
 pub use check::{CheckReport, CheckedFile};
+pub use doctor::DoctorReport;
 pub use events::{Event, LiveStatus, SourceEvent, WorkerReport};
 pub use forget::ForgetReport;
 pub use replaced::{ReplacedReport, ReplacedRun};

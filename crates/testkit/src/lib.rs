@@ -7,6 +7,7 @@
 //! - [`Hosts`]: hosts in network namespaces.
 //! - [`kill`]: kills a child process at a counted system call, so that a crash test does not depend on the machine's
 //!   speed.
+//! - [`MooseFs`], [`GlusterFs`]: real parallel file systems on this machine.
 //! - [`port()`]: a TCP port for a server, reserved among all tests.
 //! - [`unmount_image`]: unmounts a file system in an image so that the image can be changed and mounted again.
 //! - [`until`]: waits for a condition, with a timeout that only a hanging program reaches.
@@ -18,6 +19,7 @@ mod env_number;
 mod fuzzing;
 mod hosts;
 pub mod kill;
+mod parallel;
 mod port;
 mod skipping;
 mod waiting;
@@ -26,6 +28,7 @@ pub use disk::{unmount, unmount_image};
 pub use env_number::chosen;
 pub use fuzzing::{FUZZ_FACTOR, ROUNDS, fuzz_inputs, rounds};
 pub use hosts::Hosts;
+pub use parallel::{GlusterFs, MooseFs};
 pub use port::port;
 pub use skipping::{REQUIRE_ALL, SKIP_LOG, skip, skip_for_kernel, skip_line, skip_without_file_system};
 pub use waiting::{PATIENCE, until, until_some};

@@ -10,7 +10,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
     ("Protect continuously", &["watch", "mount", "daemon", "notify", "work"]),
     ("Pools and shards", &["pool", "shard"]),
-    ("Plan", &["policy", "whatif", "forecast"]),
+    ("Plan", &["policy", "whatif", "forecast", "doctor"]),
     ("Maintain", &["catalogue", "changelog"]),
     ("This program", &["info", "completions", "manual", "help"]),
 ];
