@@ -317,6 +317,14 @@ impl Source {
         Arc::new(Job::new(id, work, scheduled, self.clock.now()))
     }
 
+    /// The first job that waits. It counts as running from now on, so that it is known at every moment.
+    pub(super) fn next_waiting(&self) -> Option<Arc<Job>> {
+        let mut state = self.state();
+        let job = state.waiting.pop_front()?;
+        state.job = Some(Arc::clone(&job));
+        Some(job)
+    }
+
     /// All jobs that are known: ended, running, waiting.
     pub(super) fn jobs(&self) -> Vec<Arc<Job>> {
         let state = self.state();

@@ -369,7 +369,7 @@ impl Supervisor {
             let targets = targets.into_iter().map(String::from).collect();
             return due(Work::Rebuild { targets, agreed });
         }
-        if let Some(job) = self.source.state().waiting.pop_front() {
+        if let Some(job) = self.source.next_waiting() {
             return Some(job);
         }
         if self.source.state().targets.as_ref().is_some_and(Targets::wants_survey) {
@@ -388,7 +388,9 @@ impl Supervisor {
     }
 
     fn begin_job(&mut self, job: Arc<Job>) {
-        let Some(location) = self.running.as_ref().map(|running| running.location().clone()) else { return };
+        let Some(location) = self.running.as_ref().map(|running| running.location().clone()) else {
+            return self.give_up_job(&job, "the source ended before its turn came".to_owned());
+        };
         let config = self.config();
         let limits = Limits {
             threads: config.workers,
@@ -419,10 +421,7 @@ impl Supervisor {
         };
         match std::thread::Builder::new().name(job.work.word().to_owned()).spawn(work) {
             Ok(thread) => self.job = Some((job, thread)),
-            Err(error) => {
-                job.end(Err(format!("cannot start a thread: {error}")));
-                self.source.state().job = None;
-            }
+            Err(error) => self.give_up_job(&job, format!("cannot start a thread: {error}")),
         }
     }
 
@@ -506,15 +505,17 @@ impl Supervisor {
             }
             self.source.keep(&job);
         }
-        let waiting = {
-            let mut state = self.source.state();
-            state.job = None;
-            std::mem::take(&mut state.waiting)
-        };
-        for job in waiting {
-            job.end(Err("the source ended before its turn came".to_owned()));
-            self.source.keep(&job);
+        self.source.state().job = None;
+        while let Some(job) = self.source.next_waiting() {
+            self.give_up_job(&job, "the source ended before its turn came".to_owned());
         }
+    }
+
+    /// Ends a job that never ran.
+    fn give_up_job(&self, job: &Arc<Job>, why: String) {
+        job.end(Err(why));
+        self.source.keep(job);
+        self.source.state().job = None;
     }
 
     fn end(mut self) {
