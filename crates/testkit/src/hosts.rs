@@ -19,6 +19,19 @@ pub struct Hosts {
     count: usize,
 }
 
+/// Gives a host its name and runs a program there.
+///
+/// The program has a mount namespace of its own, with copies of everything that is mounted. Copies of what other tests
+/// have mounted are given up, since a file system that was unmounted stays in use until its last copy is gone.
+const ON_HOST: &str = r#"
+echo "$0" > /proc/sys/kernel/hostname || exit
+while read -r device point kind _; do
+    case "$device $kind" in
+        /dev/loop* | *" fuse"*) umount -l "$(printf %b "$point")" 2> /dev/null ;;
+    esac
+done < /proc/mounts
+exec "$@""#;
+
 impl Hosts {
     /// Makes a number of hosts.
     ///
@@ -67,7 +80,7 @@ impl Hosts {
     pub fn command(&self, host: usize, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace(&host.to_string()), "unshare", "--uts", "sh", "-c"]);
-        command.args([r#"echo "$0" > /proc/sys/kernel/hostname && exec "$@""#, &Hosts::name(host)]);
+        command.args([ON_HOST, &Hosts::name(host)]);
         command.arg(program);
         command
     }

@@ -65,6 +65,8 @@ pub(crate) struct Network {
     server: Option<Child>,
     /// Password of the server. Programs have it in a file.
     password: String,
+    /// Address of the changelog.
+    address: &'static str,
     /// Why the server serves nobody although it answers.
     is_refusing: bool,
     dir: tempfile::TempDir,
@@ -88,8 +90,18 @@ impl Network {
         Network::with_clocks(test, &vec![0; workers + 1])
     }
 
+    /// As [`new`](Network::new), for a test that changes the password. This process knows passwords by address, and all
+    /// tests in it use the same server address; so this deployment is in another database of its server.
+    pub(crate) fn with_another_address(test: &str, workers: usize) -> Option<Network> {
+        Network::with(test, &vec![0; workers + 1], "redis://10.99.0.1:6379/1")
+    }
+
     /// As [`new`](Network::new), with hosts whose clocks are ahead by these numbers of seconds.
     pub(crate) fn with_clocks(test: &str, ahead: &[i64]) -> Option<Network> {
+        Network::with(test, ahead, "redis://10.99.0.1:6379/")
+    }
+
+    fn with(test: &str, ahead: &[i64], address: &'static str) -> Option<Network> {
         let hosts = match Hosts::new(ahead.len()) {
             Ok(hosts) => hosts,
             Err(error) => {
@@ -103,6 +115,7 @@ impl Network {
             ahead: ahead.to_vec(),
             server: None,
             password: PASSWORD.to_owned(),
+            address,
             is_refusing: false,
             dir,
             cut: Mutex::default(),
@@ -118,7 +131,7 @@ impl Network {
             tool("gcc", &["-shared", "-fPIC", "-o", library.to_str().unwrap(), source.to_str().unwrap()]);
         }
         network.start_server();
-        network.expect(1, 0, &["protect", "tree", "--code", "2+1", "--changelog", "redis://10.99.0.1:6379/"]);
+        network.expect(1, 0, &["protect", "tree", "--code", "2+1", "--changelog", address]);
         Some(network)
     }
 
@@ -305,7 +318,7 @@ impl Network {
             |number| NewTarget { path: self.tree().with_file_name(format!("d{number}")), domain: None };
         let targets: Vec<NewTarget> = (0..targets).map(target).collect();
         Pool::create("tank", &targets, 1, 64 << 10, 1, Options::default()).unwrap();
-        self.expect(0, 0, &["protect", "d0", "--changelog", "redis://10.99.0.1:6379/"]);
+        self.expect(0, 0, &["protect", "d0", "--changelog", self.address]);
         "d0".to_owned()
     }
 
@@ -318,7 +331,8 @@ impl Network {
     /// Runs `work` with the vault, opened from the server's host.
     pub(crate) fn with_vault<T: Send>(&self, work: impl FnOnce(&Vault) -> T + Send) -> T {
         let within = || {
-            remember_password(&format!("redis://:{}@10.99.0.1:6379/", self.password));
+            let with_password = format!("redis://:{}@", self.password);
+            remember_password(&self.address.replacen("redis://", &with_password, 1));
             let mut location = Location::find(&self.tree(), None).unwrap();
             location.cache = Some(self.cache(0));
             let vault = Vault::open(&location, Clock::System).unwrap();

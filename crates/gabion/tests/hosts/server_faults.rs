@@ -167,7 +167,10 @@ const REFUSALS: [Refusal; 2] = [
 #[test]
 fn a_server_that_refuses_is_waited_for() {
     for (begin, end, said) in REFUSALS {
-        let Some(mut network) = Network::new("a_server_that_refuses_is_waited_for", 1) else { return };
+        let Some(mut network) = Network::with_another_address("a_server_that_refuses_is_waited_for", 1)
+        else {
+            return;
+        };
         let mut worker = network.follower(1, SLOW);
         worker.wait_for("started");
         network.write(20, SMALL, 1);
