@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::programs::{self, Name};
 use crate::test::{skipped, strict};
-use crate::tools;
+use crate::{python, tools};
 use load::Load;
 use suite::{End, Suite};
 use tally::Tally;
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let names = if args.suite.is_empty() { default_suites()? } else { args.suite.clone() };
     let kept = fresh_directory()?;
     let log = kept.join("skipped.txt");
-    let prepare = |cmd| strict(tools::known_if_there(cmd), &log);
+    let prepare = |cmd| strict(python::known_if_there(tools::known_if_there(cmd)), &log);
     let suites: Vec<Suite> = suite::build(&names, args.filter.as_deref(), &prepare)?;
     ensure!(suites.iter().any(|suite| !suite.tests.is_empty()), "no test has such a name");
     let _load = Load::start(args.busy)?;

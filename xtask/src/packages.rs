@@ -7,7 +7,8 @@ use crate::shell::Cmd;
 /// For the workspace: the libraries it is compared with, what builds and checks them, the font of
 /// the charts, the server of the other changelog, a second file system to watch, mounts of users who
 /// are not root, the tracer that kills processes at counted system calls, networks of several hosts,
-/// OpenCL on the CPU, a scheduler of jobs, two parallel file systems, what builds and checks packages, a browser.
+/// OpenCL on the CPU, a scheduler of jobs, two parallel file systems, what builds and checks packages, a browser,
+/// the libraries that PyECLib loads.
 const WORKSPACE: &[&str] = &[
     "gcc",
     "make",
@@ -20,6 +21,9 @@ const WORKSPACE: &[&str] = &[
     "libgf-complete-dev",
     "python3",
     "python3-venv",
+    "python3-dev",
+    "liberasurecode-dev",
+    "libisal2",
     "fonts-dejavu-core",
     "openssl",
     "prometheus",

@@ -13,6 +13,10 @@ const PLACE: &str = "target/python";
 const PACKAGE: &str = "bindings/python";
 /// The packages of others, with their versions.
 const REQUIREMENTS: &str = "bindings/python/tests/requirements.txt";
+/// A copy of the list, in the environment once all of it is installed.
+const STAMP: &str = "installed.txt";
+/// The beginning of the line of a package whose tests run here, which only its source has.
+const WITH_TESTS: &str = "pyeclib==";
 
 /// Build the Python package as a wheel, install it in target/python, and run its tests
 ///
@@ -39,19 +43,37 @@ fn program(name: &str) -> Result<Cmd> {
     Ok(cmd.env("VIRTUAL_ENV", &place.to_string_lossy()))
 }
 
+/// Tells tests where the environment is.
+pub(crate) fn known(cmd: Cmd) -> Cmd {
+    let place = std::path::absolute(PLACE).unwrap_or_else(|_| PLACE.into());
+    cmd.env("GABION_PYTHON", &place.display().to_string())
+}
+
+/// The same if it was made before.
+pub(crate) fn known_if_there(cmd: Cmd) -> Cmd {
+    if Path::new(PLACE).join(STAMP).is_file() { known(cmd) } else { cmd }
+}
+
 /// Makes the environment, or brings it up to date with the list of packages.
 pub(crate) fn ensure_environment() -> Result<()> {
     let wanted = fs::read_to_string(REQUIREMENTS).with_context(|| format!("reading {REQUIREMENTS}"))?;
-    let stamp = Path::new(PLACE).join("installed.txt");
+    let stamp = Path::new(PLACE).join(STAMP);
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         println!("    {PLACE} has the packages of {REQUIREMENTS}");
         return Ok(());
     }
     let new = Cmd::new("python3", ["-m", "venv", "--clear", PLACE]);
     let install = program("pip")?.args(["install", "--quiet", "--requirement", REQUIREMENTS]);
-    for cmd in [new, install] {
-        println!("    {cmd}");
-        cmd.run()?;
+    let package = wanted.lines().find(|line| line.starts_with(WITH_TESTS));
+    let package = package.with_context(|| format!("{REQUIREMENTS} has no {WITH_TESTS}"))?;
+    let sources = format!("{PLACE}/sources");
+    let options = ["download", "--quiet", "--no-deps", "--no-binary", ":all:", "--dest", &sources, package];
+    for cmd in [new, install, program("pip")?.args(options)] {
+        show_and_run(&cmd)?;
+    }
+    for entry in fs::read_dir(&sources).with_context(|| format!("reading {sources}"))? {
+        let archive = entry?.path();
+        show_and_run(&Cmd::new("tar", ["-x", "-C", &sources, "-f", &*archive.to_string_lossy()]))?;
     }
     fs::write(&stamp, wanted).with_context(|| format!("writing {}", stamp.display()))
 }

@@ -272,7 +272,7 @@ fn run_jobs(steps: &mut Steps, name: &str, jobs: Vec<Job>, commands: Vec<Job>) -
 fn automatic(args: &Args, programs: &[Program]) -> Vec<Job> {
     let job = |program: &Program| {
         let cmd = seeded(args, program.command().unset(ladder::FORCE));
-        Job::tests(program.name.to_string(), strict(tools::known(cmd), &skip_log()))
+        Job::tests(program.name.to_string(), strict(python::known_if_there(tools::known(cmd)), &skip_log()))
     };
     programs.iter().map(job).collect()
 }

@@ -3,6 +3,7 @@
 //! - [`skip()`]: records that a test is skipped, with a reason. `GABION_REQUIRE_ALL=1` turns every skip into a failure.
 //! - [`chosen`]: a number that an environment variable sets.
 //! - [`fuzz_inputs`]: number of inputs of a fuzz-like test.
+//! - [`python`]: the virtual environment that `cargo xtask test` makes.
 //! - [`rounds`]: number of random cases of a long test.
 //! - [`Hosts`]: hosts in network namespaces.
 //! - [`kill`]: kills a child process at a counted system call, so that a crash test does not depend on the machine's
@@ -21,6 +22,7 @@ mod hosts;
 pub mod kill;
 mod parallel;
 mod port;
+mod python_environment;
 mod skipping;
 mod waiting;
 
@@ -30,6 +32,7 @@ pub use fuzzing::{FUZZ_FACTOR, ROUNDS, fuzz_inputs, rounds};
 pub use hosts::Hosts;
 pub use parallel::{GlusterFs, MooseFs};
 pub use port::port;
+pub use python_environment::python;
 pub use skipping::{REQUIRE_ALL, SKIP_LOG, skip, skip_for_kernel, skip_line, skip_without_file_system};
 pub use waiting::{PATIENCE, until, until_some};
 
