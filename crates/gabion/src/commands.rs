@@ -15,6 +15,7 @@ mod pool;
 mod served;
 mod shard;
 mod vault;
+mod workers;
 
 use clap::{Parser, Subcommand};
 use gabion::exit::Outcome;
@@ -23,7 +24,7 @@ use gabion::exit::Outcome;
 #[derive(Parser)]
 #[command(name = "gabion", version, about, arg_required_else_help = true)]
 #[command(
-    after_help = "Exit codes: 0 fine, 1 damage found or nothing to do, 2 error, 3 data lost beyond repair."
+    after_help = "Exit codes: 0 fine, 1 something needs attention, 2 error or interrupted, 3 data lost beyond repair."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]

@@ -20,7 +20,7 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, IsTerminal, Write, stderr};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// The first write to standard output that failed.
@@ -172,6 +172,27 @@ impl Steps<'_> {
 impl Drop for Steps<'_> {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// A signal ended the work of this command early.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Records that a signal ended the work early.
+pub(crate) fn note_interruption() {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+/// True if a signal ended the work early, and so left something undone that `outcome` tells of.
+pub(crate) fn left_undone(outcome: Outcome) -> bool {
+    outcome != Outcome::Fine && INTERRUPTED.load(Ordering::Relaxed)
+}
+
+/// The outcome of a command that may have been interrupted: if so, what is left to do makes it a failure.
+pub(crate) fn unless_interrupted(outcome: Outcome) -> Outcome {
+    match left_undone(outcome) {
+        true => outcome.max(Outcome::Failed),
+        false => outcome,
     }
 }
 

@@ -16,6 +16,7 @@ pub mod fanotify;
 pub mod fault;
 pub mod inotify;
 pub mod lease;
+pub mod local_time;
 pub mod lock;
 pub mod mapping;
 pub mod memory;

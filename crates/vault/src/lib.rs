@@ -56,4 +56,4 @@ pub mod worker;
 pub mod write_once;
 
 pub use gabion_changelog as changelog;
-pub use gabion_platform::{display_path, fault, private, tree, world};
+pub use gabion_platform::{display_path, fault, local_time, private, tree, world};

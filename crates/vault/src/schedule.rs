@@ -1,5 +1,6 @@
 //! Schedules: scrubs by share and period, retries after failures. Computed from times only.
 
+use crate::local_time::Zone;
 use crate::world::{Nanos, SECOND};
 use std::fmt;
 use std::str::FromStr;
@@ -7,16 +8,18 @@ use std::str::FromStr;
 const HOUR: Nanos = 3600 * SECOND;
 const DAY: Nanos = 24 * HOUR;
 
-/// Hours of the day, UTC: from the first up to, not including, the second. `22-6` includes midnight.
+/// Hours of the day, in local time unless `UTC` follows: from the first up to, not including, the second. `22-6`
+/// includes midnight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hours {
     from: u8,
     to: u8,
+    zone: Zone,
 }
 
 /// Error for text that is not a range of hours.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is not a range of hours: write for example 22-6, from 0 to 24, UTC")]
+#[error("{0:?} is not a range of hours: write for example 22-6, from 0 to 24, or 22-6 UTC")]
 pub struct NoHours(String);
 
 impl FromStr for Hours {
@@ -24,24 +27,28 @@ impl FromStr for Hours {
 
     fn from_str(text: &str) -> Result<Hours, NoHours> {
         let wrong = || NoHours(text.to_owned());
-        let (from, to) = text.split_once('-').ok_or_else(wrong)?;
+        let (range, zone) = match text.trim().strip_suffix("UTC") {
+            Some(range) => (range, Zone::Utc),
+            None => (text, Zone::Local),
+        };
+        let (from, to) = range.split_once('-').ok_or_else(wrong)?;
         let hour = |text: &str| text.trim().parse::<u8>().ok().filter(|&hour| hour <= 24);
         let (from, to) = (hour(from).ok_or_else(wrong)?, hour(to).ok_or_else(wrong)?);
-        if from % 24 == to % 24 { Err(wrong()) } else { Ok(Hours { from: from % 24, to }) }
+        if from % 24 == to % 24 { Err(wrong()) } else { Ok(Hours { from: from % 24, to, zone }) }
     }
 }
 
 impl fmt::Display for Hours {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.from, self.to)
+        write!(f, "{}-{}", self.from, self.to)?;
+        if self.zone == Zone::Utc { f.write_str(" UTC") } else { Ok(()) }
     }
 }
 
 impl Hours {
     /// True if a time is within the hours.
     pub fn contain(&self, now: Nanos) -> bool {
-        let hour = now.rem_euclid(DAY) / HOUR;
-        let (from, to) = (Nanos::from(self.from), Nanos::from(self.to));
+        let (hour, from, to) = (self.zone.hour(now), self.from, self.to);
         if from < to { (from..to).contains(&hour) } else { hour >= from || hour < to }
     }
 
@@ -50,8 +57,7 @@ impl Hours {
         if self.contain(now) {
             return now;
         }
-        let today = now.div_euclid(DAY).saturating_mul(DAY).saturating_add(Nanos::from(self.from) * HOUR);
-        if today >= now { today } else { today.saturating_add(DAY) }
+        self.zone.next_begin(self.from, now)
     }
 }
 

@@ -258,7 +258,7 @@ impl Alone {
     /// Sends a request that starts a job.
     fn work(&self, word: &str, request: &Request) -> anyhow::Result<Outcome> {
         let done = self.ask(request)?;
-        Ok(report::print(word, &done, self.json, false))
+        Ok(report::print(word, request, &done, self.json, false))
     }
 
     fn stop(&self) -> anyhow::Result<Outcome> {

@@ -4,6 +4,7 @@ use super::device::{self, DeviceArgs};
 use super::vault::Elsewhere;
 use super::vault::events::EventPrinter;
 use super::vault::protection_args::ProtectionArgs;
+use crate::commands::workers::Workers;
 use crate::output::print_json;
 use anyhow::Context;
 use gabion::exit::Outcome;
@@ -51,9 +52,9 @@ pub(crate) struct Args {
     /// Return as soon as it is mounted, and run in the background
     #[arg(long, short)]
     background: bool,
-    /// Number of encoding threads; 0 leaves that to `gabion work` elsewhere
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    workers: usize,
+    /// Number of encoding threads; `all` for one per processor, 0 leaves that to `gabion work` elsewhere
+    #[arg(long, value_name = "N", default_value = "1")]
+    workers: Workers,
     /// Number of threads that serve requests
     #[arg(long, value_name = "N", default_value_t = 16)]
     threads: usize,
@@ -134,7 +135,7 @@ impl Args {
             compute: compute.clone(),
             keeping: monitor::Options {
                 command: "mount",
-                threads: self.workers,
+                threads: self.workers.threads(),
                 ..monitor::Options::default()
             },
             threads: self.threads,

@@ -49,5 +49,5 @@ pub(super) fn turn(
         errln!("gabion: the vault is in use by {holder}: sending the command to the daemon");
     }
     let done = client.ask(&request)?;
-    Ok(Turn::Theirs(report::print(command, &done, output.json, output.quiet)))
+    Ok(Turn::Theirs(report::print(command, &request, &done, output.json, output.quiet)))
 }

@@ -21,7 +21,7 @@ pub(super) mod whatif;
 pub(super) mod work;
 
 use crate::commands::pool::Names;
-use crate::output::{Amount, OutputArgs, stopped_by_signal};
+use crate::output::{Amount, OutputArgs, note_interruption, stopped_by_signal};
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::changelog;
 use gabion_vault::policy::Rate;
@@ -228,7 +228,12 @@ impl OutputArgs {
         };
         let stopped = || stop.load(Ordering::Relaxed);
         let rate = effort.limit.map(|rate| rate.0);
-        Ok(work(RunContext { threads: effort.threads(), rate, progress: &progress, stopped: &stopped }))
+        let done =
+            work(RunContext { threads: effort.threads(), rate, progress: &progress, stopped: &stopped });
+        if stopped() {
+            note_interruption();
+        }
+        Ok(done)
     }
 }
 

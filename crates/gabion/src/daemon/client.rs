@@ -136,6 +136,23 @@ pub enum Request {
     Stop {},
 }
 
+impl Request {
+    /// The source of a request about a single one.
+    pub fn source(&self) -> Option<&str> {
+        match self {
+            Request::Status { source } | Request::Pause { source } | Request::Resume { source } => {
+                source.as_deref()
+            }
+            Request::Approve { source, .. }
+            | Request::Scrub { source, .. }
+            | Request::Repair { source, .. }
+            | Request::Protect { source, .. }
+            | Request::Rebuild { source, .. } => Some(source),
+            Request::Reload {} | Request::Stop {} => None,
+        }
+    }
+}
+
 /// A client of a daemon.
 #[derive(Debug)]
 pub struct Client {

@@ -2,6 +2,7 @@
 
 use crate::report::Time;
 use crate::report::daemon::{GoneReport, PoolTargets, QuestionReport, SurveyReport, TargetReport, Timed};
+use gabion_platform::local_time::local;
 use gabion_vault::pool_rebuild::DEFAULT_SHARE;
 use gabion_vault::pool_rebuild::survey::TargetStates;
 use gabion_vault::schedule::Backoff;
@@ -9,7 +10,7 @@ use gabion_vault::storage::TargetState;
 use gabion_vault::storage::pool::Pool;
 use gabion_vault::storage::pool::config::{MemberState, TargetName};
 use gabion_vault::watchdog::{Decision, Policy, TargetPresence, Watchdog};
-use gabion_vault::world::{Nanos, SECOND, moment};
+use gabion_vault::world::{Nanos, SECOND};
 
 /// Shortest and longest pause before an incomplete rebuild is tried again.
 const FIRST_PAUSE: Nanos = 60 * SECOND;
@@ -187,11 +188,9 @@ impl Targets {
     pub(super) fn words(&self) -> Option<String> {
         match &self.decision {
             Decision::Nothing => None,
-            Decision::Notice { gone, until } if self.is_automatic => Some(format!(
-                "degraded: {} gone; given up at {} unless back",
-                gone.join(", "),
-                moment(*until)
-            )),
+            Decision::Notice { gone, until } if self.is_automatic => {
+                Some(format!("degraded: {} gone; given up at {} unless back", gone.join(", "), local(*until)))
+            }
             Decision::Notice { gone, .. } => {
                 Some(format!("degraded: {} gone; nothing is rebuilt unless requested", gone.join(", ")))
             }

@@ -96,6 +96,7 @@ pub struct ProtectReport {
     write_once_changed: Vec<String>,
     held: Option<HeldReport>,
     pending: u64,
+    stopped: bool,
     seconds: f64,
     affected: BTreeMap<&'static str, u64>,
     mirrors_not_healed: Vec<String>,
@@ -104,8 +105,8 @@ pub struct ProtectReport {
 }
 
 impl ProtectReport {
-    /// Of the report of the vault.
-    pub fn new(vault: &Vault, report: &protect::Report, seconds: f64) -> ProtectReport {
+    /// Of the report of the vault. `stopped` if a signal ended the run early.
+    pub fn new(vault: &Vault, report: &protect::Report, seconds: f64, stopped: bool) -> ProtectReport {
         let protect::Report { seen, done, held, pending, affected, unhealed } = report;
         let aside = |(path, aside): &(Vec<u8>, PathBuf)| SetAside {
             path: path_text(path),
@@ -138,6 +139,7 @@ impl ProtectReport {
             write_once_changed: path_texts(&seen.write_once),
             held: held.as_ref().map(HeldReport::new),
             pending: *pending,
+            stopped,
             seconds,
             affected: affected.iter().map(|(state, files)| (state.word(), *files)).collect(),
             mirrors_not_healed: unhealed.clone(),

@@ -1,5 +1,6 @@
 //! The commands on vaults as processes.
 
+mod answers;
 mod check;
 mod corruption;
 mod devices;

@@ -10,18 +10,20 @@ fn hours(text: &str) -> Option<Hours> {
 
 #[test]
 fn hours_go_over_midnight() {
-    let night = hours("22-6").unwrap();
+    let night = hours("22-6 UTC").unwrap();
     for (hour, within) in [(21, false), (22, true), (23, true), (0, true), (5, true), (6, false), (12, false)]
     {
         assert_eq!(night.contain(3 * DAY + hour * HOUR), within, "{hour}");
     }
     assert_eq!(night.next(7 * HOUR), 22 * HOUR);
     assert_eq!(night.next(23 * HOUR + 5), 23 * HOUR + 5);
-    let morning = hours("1-5").unwrap();
+    let morning = hours("1-5UTC").unwrap();
     assert_eq!(morning.next(5 * HOUR), DAY + HOUR);
     assert_eq!(morning.next(-HOUR), HOUR, "times before 1970 are times");
-    assert!(hours("20-24").is_some_and(|it| it.contain(23 * HOUR) && !it.contain(0)));
-    for wrong in ["", "5", "5-5", "0-24", "25-3", "a-b", "3-", "-3", "1-2-3"] {
+    assert!(hours("20-24 UTC").is_some_and(|it| it.contain(23 * HOUR) && !it.contain(0)));
+    assert_eq!(night.to_string(), "22-6 UTC");
+    assert_eq!(hours("22-6").unwrap().to_string(), "22-6", "local time");
+    for wrong in ["", "UTC", "22-6 CET", "5", "5-5", "0-24", "25-3", "a-b", "3-", "-3", "1-2-3"] {
         assert!(hours(wrong).is_none(), "{wrong}");
     }
 }

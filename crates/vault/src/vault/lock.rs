@@ -1,8 +1,9 @@
 //! Lock file of a vault: one process at a time may change the repository. Holds the owner's command, process, host and
 //! time, so that a refusal can name the owner.
 
+use crate::local_time::local;
 use crate::tree::{Tree, absent_is_none};
-use crate::world::{Clock, host, moment, process};
+use crate::world::{Clock, host, process};
 use gabion_platform::lock::Lockable;
 use std::fs::TryLockError;
 use std::io;
@@ -103,7 +104,7 @@ impl Lock {
             "`gabion {command}`, process {} on {}, since {}\n",
             process(),
             host(),
-            moment(clock.now())
+            local(clock.now())
         );
         file.set_len(0)?;
         file.write_all_at(text.as_bytes(), 0)?;

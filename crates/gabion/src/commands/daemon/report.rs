@@ -1,7 +1,9 @@
 //! Prints results of the daemon as text.
 
 use crate::output::{bytes, count, files};
+use gabion::daemon::client::Request;
 use gabion::exit::Outcome;
+use gabion::shell::ApproveCommand;
 use gabion_platform::display_path::DisplayPath;
 use serde_json::Value;
 
@@ -9,14 +11,20 @@ use serde_json::Value;
 const FIRST: usize = 10;
 
 /// Prints the result of a job.
-pub(in crate::commands) fn print(word: &str, done: &Value, json: bool, quiet: bool) -> Outcome {
+pub(in crate::commands) fn print(
+    word: &str,
+    request: &Request,
+    done: &Value,
+    json: bool,
+    quiet: bool,
+) -> Outcome {
     let outcome = done["outcome"].as_str();
     if json {
         outln!("{done}");
     } else if let Some(queued) = done["queued"].as_str() {
         outln!("{queued} is queued; see `gabion daemon status`");
     } else if !quiet || outcome != Some("fine") {
-        print_work(word, done);
+        print_work(word, request, done);
     }
     match outcome {
         Some("lost") => Outcome::Unrecoverable,
@@ -26,7 +34,7 @@ pub(in crate::commands) fn print(word: &str, done: &Value, json: bool, quiet: bo
     }
 }
 
-fn print_work(word: &str, done: &Value) {
+fn print_work(word: &str, request: &Request, done: &Value) {
     let counted = |key: &str| {
         done[key].as_u64().map(|number| match key {
             "files" => files(number),
@@ -45,8 +53,10 @@ fn print_work(word: &str, done: &Value) {
     print_names("LOST", &done["lost"]);
     print_names("no place", &done["unplaced"]);
     print_names("failed", &done["failed"]);
-    if let Some(digest) = done["held"]["digest"].as_str() {
-        outln!("HELD: very many files disappeared or changed at once. If that is intended: approve {digest}");
+    let digest = done["held"]["digest"].as_str().and_then(|digest| digest.parse().ok());
+    if let (Some(digest), Some(source)) = (digest, request.source()) {
+        let approve = ApproveCommand::of_source(source).text(&digest);
+        outln!("HELD: very many files disappeared or changed at once. If that is intended: {approve}");
     }
 }
 

@@ -7,7 +7,7 @@ use crate::commands::pool::Names;
 use crate::commands::vault::events::EventPrinter;
 use crate::output::print_json;
 use anyhow::Context;
-use gabion::daemon::config::Config;
+use gabion::daemon::config::{Config, SourceConfig, What};
 use gabion::daemon::notifications::check_secrets;
 use gabion::daemon::notify::Supervisor;
 use gabion::daemon::{Environment, LogEntry, Tell, run};
@@ -16,12 +16,13 @@ use gabion::privileges;
 use gabion_platform::display_path::DisplayPath;
 use gabion_platform::sync;
 use gabion_vault::policy::Duration;
+use gabion_vault::storage::pool::{Options, Pool, Registry};
 use gabion_vault::vault::DEFAULT_CODE;
 use serde::Serialize;
 use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
@@ -119,10 +120,17 @@ impl Args {
         gabion::daemon::api::check(&config.api).context("[api]")?;
         let unusable = check_secrets(config);
         anyhow::ensure!(unusable.is_empty(), "{}", unusable.join("; "));
+        let registry = config.pools.clone().map(Registry::new).or_else(|| self.names.registry());
+        let missing: Vec<String> =
+            config.sources.iter().flat_map(|source| missing(source, registry.as_ref())).collect();
+        let outcome = if missing.is_empty() { Outcome::Fine } else { Outcome::Found };
+        for problem in &missing {
+            errln!("gabion: warning: {problem}");
+        }
         let socket = named_socket.or_else(|| config.socket.clone()).or_else(|| self.place.path());
         if self.json {
-            print_json(&Settings::new(config, socket.as_deref()));
-            return Ok(Outcome::Fine);
+            print_json(&Settings::new(config, socket.as_deref(), missing));
+            return Ok(outcome);
         }
         let place =
             socket.map_or_else(|| "nowhere".to_owned(), |socket| DisplayPath::path(&socket).to_string());
@@ -142,8 +150,39 @@ impl Args {
             outln!("notify {}: {}", receiver.name, receiver.channel.word());
             print_settings(&ReceiverSettings::new(receiver))?;
         }
-        Ok(Outcome::Fine)
+        Ok(outcome)
     }
+}
+
+/// Directories that a source needs and that are not there now. The daemon waits for them; a typing mistake never comes.
+fn missing(source: &SourceConfig, registry: Option<&Registry>) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut needs = |path: &Path, what: &str| {
+        let why = match std::fs::metadata(path) {
+            Ok(found) if found.is_dir() => return,
+            Ok(_) => "it is not a directory".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        problems.push(format!("{}: {what} {}: {why}", source.name, DisplayPath::path(path)));
+    };
+    match &source.what {
+        What::Watch { path, .. } => needs(path, "directory"),
+        What::Mount { path, .. } => needs(path, "directory"),
+        What::Pool { .. } => {}
+    }
+    if let Some(show) = source.show() {
+        needs(&show.at, "mount point");
+    }
+    // A repository is created, but not the directories above it.
+    if let Some(parent) = source.repository.as_deref().and_then(Path::parent) {
+        needs(parent, "directory of the repository");
+    }
+    if let What::Pool { pool, base, .. } = &source.what
+        && let Err(error) = Pool::open_from(base, pool.as_os_str(), registry, Options::default())
+    {
+        problems.push(format!("{}: pool {}: {error}", source.name, DisplayPath::path(pool)));
+    }
+    problems
 }
 
 /// Prints settings, one per line, without those that are not set.

@@ -20,6 +20,8 @@ pub(super) struct Settings<'a> {
     api: ApiSettings<'a>,
     sources: Vec<SourceSettings<'a>>,
     notify: Vec<ReceiverSettings<'a>>,
+    /// Directories and pools that are not there now.
+    missing: Vec<String>,
 }
 
 /// The settings of the API, without its secrets.
@@ -109,7 +111,7 @@ struct RebuildSettings {
 }
 
 impl<'a> Settings<'a> {
-    pub(super) fn new(config: &'a Config, socket: Option<&Path>) -> Settings<'a> {
+    pub(super) fn new(config: &'a Config, socket: Option<&Path>, missing: Vec<String>) -> Settings<'a> {
         Settings {
             config: system_path_text(&config.path),
             socket: socket.map(system_path_text),
@@ -122,6 +124,7 @@ impl<'a> Settings<'a> {
             },
             sources: config.sources.iter().map(SourceSettings::new).collect(),
             notify: config.receivers.iter().map(ReceiverSettings::new).collect(),
+            missing,
         }
     }
 }

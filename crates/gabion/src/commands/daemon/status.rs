@@ -9,7 +9,8 @@ use crate::output::{ago, bytes, count};
 use gabion::daemon::client::Request;
 use gabion::exit::Outcome;
 use gabion::report::Time;
-use gabion_vault::world::{Nanos, moment};
+use gabion_platform::local_time::local;
+use gabion_vault::world::Nanos;
 use serde_json::Value;
 
 const EXAMPLES: &str = "\
@@ -141,7 +142,7 @@ pub(in crate::commands) fn print(source: &Value, now: Nanos) {
         outln!("  {}", overdue_scrubs(number, oldest, &verified));
     }
     if let Some(next) = time(&source["scrub"]["next"]) {
-        outln!("  next scrub {}", if next <= now { "now".to_owned() } else { moment(next) });
+        outln!("  next scrub {}", if next <= now { "now".to_owned() } else { local(next) });
     }
 }
 
@@ -185,7 +186,7 @@ fn print_pool(pool: &Value, name: &str) {
         list.as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
     };
     if pool["notice"].is_object() {
-        let until = time(&pool["notice"]["given_up_at"]).map(|at| format!(", given up at {}", moment(at)));
+        let until = time(&pool["notice"]["given_up_at"]).map(|at| format!(", given up at {}", local(at)));
         outln!("  DEGRADED: {} gone{}", names(&pool["notice"]["gone"]), until.unwrap_or_default());
     }
     for file in pool["files"]["named"].as_array().into_iter().flatten().take(FIRST) {

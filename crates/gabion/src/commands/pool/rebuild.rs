@@ -32,7 +32,7 @@ used for new files again. With --target, a target in service is verified. \
 The command can be interrupted or killed at any time; the next run continues with the rest. \
 If more targets are gone than files have redundancy, or more than half of them, nothing is done until an operator confirms the \
 loss of these targets with --agree.
-Exit codes: 0 nothing to do or complete, 1 incomplete, 2 error, 3 data lost.";
+Exit codes: 0 nothing to do or complete, 1 incomplete, 2 error or interrupted, 3 data lost.";
 
 /// Arguments of `gabion pool rebuild`.
 #[derive(clap::Args)]
@@ -167,6 +167,7 @@ impl RebuildRun<'_> {
         }
         Ok(match () {
             () if report.has_losses() => Outcome::Unrecoverable,
+            () if report.stopped => Outcome::Failed,
             () if !report.is_whole() => Outcome::Found,
             () => Outcome::Fine,
         })

@@ -17,7 +17,7 @@ Examples:
 Missing and damaged shards are rebuilt: good blocks are copied, bad ones reconstructed. New shards are \
 read back before they take their place. Good shards are not touched. If any stripe is beyond \
 repair, nothing is changed.
-Exit codes: 0 repaired, 1 nothing to do, 3 not recoverable.";
+Exit codes: 0 repaired, or nothing to do, 3 not recoverable.";
 
 /// Arguments of `gabion shard repair`.
 #[derive(clap::Args)]
@@ -55,7 +55,6 @@ impl Args {
         run_args.say_device(&device);
         if plan.rebuild.is_empty() {
             run_args.output.print_line("nothing to repair");
-            return Ok(Outcome::Found);
         }
         Ok(Outcome::Fine)
     }

@@ -10,7 +10,7 @@ use super::scrub::print_damage;
 use super::{Effort, Elsewhere, FIRST, warn};
 use crate::commands::device::{self, DeviceArgs};
 use crate::commands::served::{self, Turn};
-use crate::output::{OutputArgs, bytes, count, files, print_json};
+use crate::output::{OutputArgs, bytes, count, files, left_undone, print_json, unless_interrupted};
 use gabion::compute::Compute;
 use gabion::daemon::client::Request;
 use gabion::exit::Outcome;
@@ -148,15 +148,16 @@ impl Args {
         vault.coders = compute.coders(self.effort.threads())?;
         let start = Stopwatch::start();
         let report = self.output.run(&self.effort, |context| protect(&vault, context))??;
-        self.print(&vault, &report, &compute, start.seconds());
-        Ok(match &report {
+        let outcome = match &report {
             Report { done, seen, .. } if done.failures > 0 || !seen.unreadable.is_empty() => Outcome::Failed,
             Report { held: Some(_), .. } => Outcome::Found,
             Report { seen, .. } if !seen.write_once.is_empty() => Outcome::Found,
             Report { unhealed, .. } if !unhealed.is_empty() => Outcome::Found,
             Report { affected, pending, .. } if !affected.is_empty() || *pending > 0 => Outcome::Found,
             _ => Outcome::Fine,
-        })
+        };
+        self.print(&vault, &report, &compute, start.seconds(), left_undone(outcome));
+        Ok(unless_interrupted(outcome))
     }
 
     /// True if options set the policy or the changelog of the vault.
@@ -207,10 +208,10 @@ impl Args {
         Ok(Outcome::Fine)
     }
 
-    fn print(&self, vault: &Vault, report: &Report, compute: &Compute, seconds: f64) {
+    fn print(&self, vault: &Vault, report: &Report, compute: &Compute, seconds: f64, stopped: bool) {
         let Report { seen, done, held, pending, affected, unhealed } = report;
         if self.output.json {
-            return print_json(&device::add_to(ProtectReport::new(vault, report, seconds), compute));
+            return print_json(&device::add_to(ProtectReport::new(vault, report, seconds, stopped), compute));
         }
         let output = &self.output;
         print_counts(output, &seen.changes);
@@ -296,6 +297,9 @@ impl Args {
         }
         for (state, number) in affected {
             outln!("WARNING: {} {}: see `gabion status`", files(*number), state.word());
+        }
+        if stopped {
+            outln!("stopped; the next `gabion protect` continues from here");
         }
         if *pending > done.failures {
             outln!("{} changes are still pending", count(*pending - done.failures));

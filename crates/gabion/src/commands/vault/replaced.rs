@@ -20,7 +20,7 @@ Examples:
 Before a repair overwrites bytes, it keeps them in the directory replaced of the repository, in a sparse file of the same name: \
 the bytes that were replaced are at their offsets, all else is a hole. What is older than the policy allows ([replaced] keep) \
 is removed by the next scrub or repair.
-Exit codes: 0 done, 1 nothing is kept, or nothing to remove, 2 error.";
+Exit codes: 0 done, or nothing is kept, 2 error.";
 
 /// Arguments of `gabion replaced`.
 #[derive(clap::Args)]
@@ -80,7 +80,7 @@ fn list(which: &Which, output: &OutputArgs) -> anyhow::Result<Outcome> {
     let (vault, _) = which.open_to_examine()?;
     let runs = replaced::runs(&vault.repository)?;
     print(&vault, &runs, output, None)?;
-    Ok(if runs.is_empty() { Outcome::Found } else { Outcome::Fine })
+    Ok(Outcome::Fine)
 }
 
 /// Prints runs; with `removed`, as what was removed or would be.
@@ -144,7 +144,7 @@ impl Purge {
                 count(all.len() as u64)
             ));
         }
-        Ok(if runs.is_empty() { Outcome::Found } else { Outcome::Fine })
+        Ok(Outcome::Fine)
     }
 
     fn confirmed(&self, runs: &[Run]) -> anyhow::Result<bool> {

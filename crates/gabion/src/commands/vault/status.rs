@@ -14,6 +14,7 @@ use gabion::exit::Outcome;
 use gabion::report::status::StatusReport;
 use gabion::shell::{self, ApproveCommand};
 use gabion_platform::display_path::DisplayPath;
+use gabion_platform::local_time::local;
 use gabion_vault::catalogue::State;
 use gabion_vault::changelog::monitors::{KnownMonitor, MonitorState};
 use gabion_vault::guard::Judgement;
@@ -21,7 +22,6 @@ use gabion_vault::mark::described;
 use gabion_vault::status::{Affected, Status, status};
 use gabion_vault::storage::TargetState;
 use gabion_vault::vault::Vault;
-use gabion_vault::world::moment;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -177,7 +177,7 @@ impl Args {
             outln!("  and {} more; --files lists all", files(affected - status.affected.len() as u64));
         }
         let when = |time: Option<i64>| {
-            time.map_or("never".to_owned(), |time| format!("{} ({})", ago(now, time), moment(time)))
+            time.map_or("never".to_owned(), |time| format!("{} ({})", ago(now, time), local(time)))
         };
         outln!("protected  {}", when(status.last_protect));
         let never = match status.never_scrubbed {

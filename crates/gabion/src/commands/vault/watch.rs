@@ -2,8 +2,9 @@
 
 use super::events::EventPrinter;
 use super::protection_args::{ProtectionArgs, directory};
-use super::{Effort, Elsewhere, warn};
+use super::{Elsewhere, warn};
 use crate::commands::device::{self, DeviceArgs};
+use crate::commands::workers::{Workers, at_least_one};
 use anyhow::Context;
 use clap::ValueEnum;
 use gabion::exit::Outcome;
@@ -45,9 +46,9 @@ pub(crate) struct Args {
     protection: ProtectionArgs,
     #[command(flatten)]
     elsewhere: Elsewhere,
-    /// Number of encoding threads, 0 for all processors
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    workers: usize,
+    /// Number of encoding threads; `all` for one per processor
+    #[arg(long, value_name = "N", default_value = "all", value_parser = at_least_one)]
+    workers: Workers,
     /// Limit of the read rate, such as 200MiB/s
     #[arg(long, value_name = "RATE")]
     limit: Option<gabion_vault::policy::Rate>,
@@ -94,7 +95,7 @@ impl Args {
             signal_hook::flag::register(signal, stop.clone())?;
         }
         let compute = self.device.open_for_long(self.json, self.quiet)?;
-        let threads = Effort { threads: self.workers, limit: None }.threads();
+        let threads = self.workers.threads();
         let location = Location::to_protect(&self.dir, self.elsewhere.repository.as_deref())?;
         let mut vault = self.protection.to_options().set_up(&location, &warn)?;
         vault.coders = compute.coders(threads)?;

@@ -6,7 +6,7 @@ pub(super) mod hosts;
 use super::scrub::print_damage;
 use super::{Effort, Which};
 use crate::commands::device::{self, DeviceArgs};
-use crate::output::{OutputArgs, bytes, files, print_json};
+use crate::output::{OutputArgs, bytes, files, left_undone, print_json, unless_interrupted};
 use gabion::exit::Outcome;
 use gabion::report::WorkReport;
 use gabion_platform::display_path::DisplayPath;
@@ -166,15 +166,17 @@ impl Args {
                 );
             }
         }
-        Ok(match done {
+        let is_left = waiting > 0 || left.claimed > 0;
+        Ok(unless_interrupted(match done {
             Done { failures: 1.., .. } => Outcome::Failed,
+            _ if is_left && left_undone(Outcome::Found) => Outcome::Failed,
             Done { damaged, write_once, held, .. }
                 if !damaged.is_empty() || !write_once.is_empty() || held > 0 =>
             {
                 Outcome::Found
             }
             _ => Outcome::Fine,
-        })
+        }))
     }
 }
 

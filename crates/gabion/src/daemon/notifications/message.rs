@@ -3,7 +3,8 @@
 use super::super::events::Severity;
 use super::topic::{Condition, Topic};
 use crate::report::Time;
-use gabion_vault::world::{Nanos, SECOND, moment};
+use gabion_platform::local_time::local;
+use gabion_vault::world::{Nanos, SECOND};
 use serde::{Deserialize, Serialize};
 
 /// Most items that a message shows.
@@ -127,8 +128,8 @@ impl Item {
         };
         let since = match self.change {
             Change::Ended => format!(" (it lasted {})", span(now.saturating_sub(self.since.0))),
-            Change::Lasts => format!(" (since {}, reminder)", moment(self.since.0)),
-            Change::Worse => format!(" (since {}, worse)", moment(self.since.0)),
+            Change::Lasts => format!(" (since {}, reminder)", local(self.since.0)),
+            Change::Worse => format!(" (since {}, worse)", local(self.since.0)),
             Change::Began | Change::Happened | Change::Test => String::new(),
         };
         let mut lines = vec![format!("{word} {}{since}", self.headline())];
@@ -153,7 +154,7 @@ pub(super) fn compose(
     let severity = lasting.map(|item| item.severity).max().unwrap_or(Severity::Info);
     let subject = subject(host, &items, all_well);
     items.truncate(MAX_ITEMS);
-    let mut lines = vec![format!("Host {host}, {}", moment(now)), String::new()];
+    let mut lines = vec![format!("Host {host}, {}", local(now)), String::new()];
     for item in &items {
         lines.extend(item.lines(now));
         lines.push(String::new());

@@ -10,8 +10,8 @@ use crate::report::PathName;
 use crate::report::daemon::{JobReport, LastJob};
 use crate::shell;
 use gabion_platform::display_path::DisplayPath;
+use gabion_platform::local_time::local;
 use gabion_vault::catalogue;
-use gabion_vault::world::moment;
 
 /// Scheduled jobs whose failure is told. The result of a requested one is seen by the person who requested it.
 const JOBS: [&str; 2] = ["scrub", "rebuild"];
@@ -106,7 +106,7 @@ pub(super) fn view(source: &Source) -> SourceView {
         Some(overdue) if overdue.files > 0 => {
             let summary = format!("{} not scrubbed for longer than the policy says", files(overdue.files));
             let oldest = overdue.oldest.as_ref().map(|(path, verified)| {
-                format!("{}, last verified {}", DisplayPath::bytes(path), moment(*verified))
+                format!("{}, last verified {}", DisplayPath::bytes(path), local(*verified))
             });
             view.conditions.push(
                 Condition::new(Topic::ScrubOverdue, source.name(), 1, &summary)
@@ -198,7 +198,7 @@ fn pool(source: &Source, targets: &Targets, view: &mut SourceView) {
             }
             Some(until) => format!(
                 "Reconnect it until {}. Then it is given up, and its content is rebuilt on other targets.",
-                moment(until.0)
+                local(until.0)
             ),
             None => format!(
                 "Reconnect it, or rebuild its content on others: gabion daemon rebuild {name} --target {}",

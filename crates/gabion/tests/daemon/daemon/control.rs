@@ -151,6 +151,20 @@ fn the_configuration_is_checked_and_read_again() {
     let shown = fixture.expect(0, &["daemon", "run", "daemon.toml", "--check"]);
     assert!(shown.contains("photos: watch") && shown.contains("rescan = 1h"), "{shown}");
     fixture.expect(0, &["daemon", "run", "daemon.toml", "--check", "--json"]);
+    // Directories that do not exist were accepted without a word.
+    let text = "[[source]]\nname = 'a'\nwatch = 'nowhere'\nrepository = 'never/r'\n\
+                [[source]]\nname = 'b'\npool = 'lake'\nat = 'daemon.toml'\n";
+    fixture.write("missing.toml", text.as_bytes());
+    let check = fixture.expect(1, &["daemon", "run", "missing.toml", "--check", "--json"]);
+    let check: serde_json::Value = serde_json::from_str(&check).unwrap();
+    let missing = check["missing"].as_array().unwrap();
+    for (at, words) in ["a: directory ", "a: directory of the repository", "b: mount point", "b: pool lake"]
+        .iter()
+        .enumerate()
+    {
+        assert!(missing[at].as_str().unwrap().starts_with(words), "{check}");
+    }
+    assert_eq!(missing.len(), 4, "{check}");
     fixture.write("wrong.toml", b"[[source]]\nname = 'a'\nwatch = 'x'\nscrub = { evry = '1d' }\n");
     let wrong = fixture.refused(&["daemon", "run", "wrong.toml"]);
     assert!(wrong.contains("line 4") && wrong.contains("evry"), "{wrong}");

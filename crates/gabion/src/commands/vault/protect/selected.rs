@@ -5,7 +5,7 @@ use super::super::scrub::print_damage;
 use super::super::{FIRST, lock};
 use super::{Args, WRITE_ONCE_ADVICE, print_counts};
 use crate::commands::device;
-use crate::output::{bytes, count, files, print_json};
+use crate::output::{bytes, count, files, print_json, unless_interrupted};
 use gabion::compute::Compute;
 use gabion::exit::Outcome;
 use gabion::report::{ProtectSelectedPlan, ProtectSelectedReport};
@@ -89,11 +89,11 @@ impl Args {
         let SelectedReport { seen, done, held, pending, affected_files, .. } = &report;
         let failed = done.failures > 0 || !seen.unreadable.is_empty() || !selection.refused.is_empty();
         let waits = held.is_some() || *pending > 0 || *affected_files > 0 || !seen.write_once.is_empty();
-        Ok(match () {
+        Ok(unless_interrupted(match () {
             () if failed || !selection.missing.is_empty() => Outcome::Failed,
             () if waits || !selection.excluded.is_empty() || !done.damaged.is_empty() => Outcome::Found,
             () => Outcome::Fine,
-        })
+        }))
     }
 
     /// Paths in a pool, whose first one is known.
