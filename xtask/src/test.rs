@@ -251,6 +251,10 @@ const LONGEST: &[&str] = &[
     "gabion-engine:conformance",
 ];
 
+/// Tests that mostly wait, for leases and for servers that are away: they need no processor of their own, and so many of
+/// them run at once.
+const WAITING: (&str, &str) = ("gabion:hosts", "6");
+
 /// All test programs, those that take longest first.
 fn build(cargo_test: &str) -> Result<Built> {
     let mut built = programs::build(Cmd::cargo(cargo_test))?;
@@ -271,7 +275,10 @@ fn run_jobs(steps: &mut Steps, name: &str, jobs: Vec<Job>, commands: Vec<Job>) -
 /// One run of each program with the engine's own choice of kernel.
 fn automatic(args: &Args, programs: &[Program]) -> Vec<Job> {
     let job = |program: &Program| {
-        let cmd = seeded(args, program.command().unset(ladder::FORCE));
+        let mut cmd = seeded(args, program.command().unset(ladder::FORCE));
+        if program.name.to_string() == WAITING.0 {
+            cmd = cmd.env("RUST_TEST_THREADS", WAITING.1);
+        }
         Job::tests(program.name.to_string(), strict(python::known_if_there(tools::known(cmd)), &skip_log()))
     };
     programs.iter().map(job).collect()
@@ -348,7 +355,7 @@ fn kernels(args: &Args, steps: &mut Steps) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Args, FORCED, FUZZED, FUZZED_LONG, LONGEST, fuzzed, skipped};
+    use super::{Args, FORCED, FUZZED, FUZZED_LONG, LONGEST, WAITING, fuzzed, skipped};
     use crate::programs::Name;
     use crate::shell::Cmd;
 
@@ -356,7 +363,7 @@ mod tests {
     /// row.
     #[test]
     fn the_programs_of_the_lists_exist() {
-        for name in FORCED.iter().chain(LONGEST) {
+        for name in FORCED.iter().chain(LONGEST).chain([&WAITING.0]) {
             assert!(name.parse::<Name>().unwrap().exists(), "{name}");
         }
     }

@@ -4,6 +4,7 @@ use anyhow::Context;
 use gabion::exit::{Outcome, error_message};
 use gabion_engine::kernel::Backend;
 use serde::Serialize;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// One result beside its reference.
@@ -70,7 +71,7 @@ pub(super) struct BenchOptions {
     /// Print one JSON object per line instead of a table
     #[arg(long)]
     json: bool,
-    /// Write the JSON lines to this file as well, after one about the machine
+    /// Write the JSON lines to this file as well, after one about the machine; with --only, those of other cases stay
     #[arg(long, value_name = "FILE", requires = "date")]
     record: Option<PathBuf>,
     /// The date to record
@@ -120,6 +121,10 @@ impl BenchOptions {
             }
         }
         if let (Some(path), Some(date)) = (&self.record, &self.date) {
+            let mut record: Vec<Value> = record.iter().map(serde_json::to_value).collect::<Result<_, _>>()?;
+            if self.only.is_some() && path.exists() {
+                record = merged(path, record)?;
+            }
             write_record(path, date, &record)?;
         }
         Ok(if failed { Outcome::Failed } else { Outcome::Fine })
@@ -164,17 +169,64 @@ fn print(line: &Line, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a record: a line about the machine, then the results.
-pub(super) fn write_record(path: &Path, date: &str, lines: &[impl Serialize]) -> anyhow::Result<()> {
+/// The lines of a record of this machine, with the new ones in place of older ones of the same name.
+fn merged(path: &Path, new: Vec<Value>) -> anyhow::Result<Vec<Value>> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let mut lines = text.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>()?.into_iter();
+    let (was, is) = (lines.next().unwrap_or_default(), machine("")?);
+    for key in ["cpu", "cores", "kernel"] {
+        let (was, is) = (&was[key], &is[key]);
+        anyhow::ensure!(
+            was == is,
+            "{} was measured on another machine: {key} {was}, here {is}",
+            path.display()
+        );
+    }
+    let is_replaced = |line: &Value| new.iter().any(|it| it["case"] == line["case"]);
+    Ok(lines
+        .filter(|line| !is_replaced(line))
+        .collect::<Vec<_>>()
+        .into_iter()
+        .chain(new.iter().cloned())
+        .collect())
+}
+
+/// The first line of a record.
+fn machine(date: &str) -> anyhow::Result<Value> {
     let cores = std::thread::available_parallelism()?.get();
     let (cpu, kernel) =
         (gabion::machine::Cpu::of_this_machine().model, gabion_engine::kernel::KernelSet::chosen()?.name());
-    let machine =
-        serde_json::json!({ "bench": "machine", "date": date, "cpu": cpu, "cores": cores, "kernel": kernel });
-    let mut text = format!("{machine}\n");
+    Ok(serde_json::json!({ "bench": "machine", "date": date, "cpu": cpu, "cores": cores, "kernel": kernel }))
+}
+
+/// Writes a record: a line about the machine, then the results.
+pub(super) fn write_record(path: &Path, date: &str, lines: &[impl Serialize]) -> anyhow::Result<()> {
+    let mut text = format!("{}\n", machine(date)?);
     for line in lines {
         text += &serde_json::to_string(line)?;
         text.push('\n');
     }
     std::fs::write(path, text).with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_one_case_replaces_its_line_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("record.jsonl");
+        let line = |case: &str, value: f64| {
+            let line = Line::new("hosts", case, (value, "s"), ("one", 2.0), None, String::new());
+            serde_json::to_value(line).unwrap()
+        };
+        write_record(&path, "2026-11-01", &[line("a", 1.0), line("b", 2.0)]).unwrap();
+        let both = merged(&path, vec![line("a", 3.0)]).unwrap();
+        assert_eq!(both, [line("b", 2.0), line("a", 3.0)]);
+        let text = std::fs::read_to_string(&path).unwrap().replace("\"cores\":", "\"cores\":1000");
+        std::fs::write(&path, text).unwrap();
+        let refused = merged(&path, both).unwrap_err().to_string();
+        assert!(refused.contains("another machine: cores"), "{refused}");
+    }
 }
