@@ -8,7 +8,7 @@ use crate::shell::Cmd;
 /// the charts, the server of the other changelog, a second file system to watch, mounts of users who
 /// are not root, the tracer that kills processes at counted system calls, networks of several hosts,
 /// OpenCL on the CPU, a scheduler of jobs, two parallel file systems, what builds and checks packages, a browser,
-/// the libraries that PyECLib loads.
+/// the libraries that PyECLib loads, MPI.
 const WORKSPACE: &[&str] = &[
     "gcc",
     "make",
@@ -24,6 +24,8 @@ const WORKSPACE: &[&str] = &[
     "python3-dev",
     "liberasurecode-dev",
     "libisal2",
+    "libopenmpi-dev",
+    "openmpi-bin",
     "fonts-dejavu-core",
     "openssl",
     "prometheus",

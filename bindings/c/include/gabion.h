@@ -85,6 +85,13 @@ int32_t gabion_verify(const gabion_codec *codec, size_t len, const uint8_t *cons
 int32_t gabion_update(const gabion_codec *codec, size_t column, size_t len, const uint8_t *before,
                       const uint8_t *after, uint8_t *const *redundancy);
 
+/*
+ * Writes the coefficients over GF(2^8) of `count` columns `wanted` from the k columns `sources`, row by row: output i is
+ * the sum of coefficient (i, j) times source j. Several processes or hosts can compute parts of a stripe with them.
+ */
+int32_t gabion_codec_coefficients(const gabion_codec *codec, size_t count, const size_t *wanted,
+                                  const size_t *sources, uint8_t *coefficients);
+
 /* A plan for a matrix over GF(2^8), row by row: output i is the sum of coefficient (i, j) times input j. If `add` is
  * not 0 it is added to the output. */
 int32_t gabion_plan_new(size_t rows, size_t columns, const uint8_t *coefficients, int32_t add, size_t threads,
@@ -98,6 +105,26 @@ size_t gabion_plan_outputs(const gabion_plan *plan);
 /* The column of input `index` of the plan; SIZE_MAX beyond the last. */
 size_t gabion_plan_input(const gabion_plan *plan, size_t index);
 int32_t gabion_plan_run(const gabion_plan *plan, size_t len, const uint8_t *const *inputs, uint8_t *const *outputs);
+
+/* A row of RAID-Z: data columns, which may be shorter than the parity, and up to three parities P, Q, R. */
+typedef struct gabion_raidz_row {
+    size_t columns;
+    const size_t *sizes;    /* bytes of each data column; it counts as if zeros followed */
+    uint8_t *const *data;
+    size_t size;            /* bytes of each parity */
+    uint8_t *const *parity; /* as many as the operation uses: P, P and Q, or all three */
+} gabion_raidz_row;
+
+/* The ten operations in the shape of OpenZFS. `gen` writes one, two or three parities. `rec`, by the order of
+ * gabion_raidz from GABION_RAIDZ_REC_P on, writes as many `lost` data columns as the operation uses parities. Each
+ * returns a gabion_status. Compiled plans are kept for the process. */
+typedef struct gabion_raidz_ops {
+    const char *name;
+    int32_t (*gen[3])(const gabion_raidz_row *row);
+    int32_t (*rec[7])(const gabion_raidz_row *row, const size_t *lost);
+} gabion_raidz_ops;
+
+const gabion_raidz_ops *gabion_raidz_get_ops(void);
 
 /* Signatures of two components of 64 bits, which obey the linear law for codes over GF(2^8). */
 int32_t gabion_signer_new(gabion_signer **signer);

@@ -2,7 +2,7 @@
 
 use crate::blocks::{self, Blocks, array, object};
 use crate::status::{Failure, reported};
-use gabion_engine::{Code, Engine, ReedSolomon};
+use gabion_engine::{Code, Engine, Field, Layout, ReedSolomon};
 use std::ffi::{CStr, CString, c_char};
 
 /// `gabion_codec` of the header.
@@ -178,5 +178,45 @@ pub unsafe extern "C" fn gabion_update(
         let redundancy = array(redundancy, rs.code().m(), "redundancy")?;
         let mut blocks = Blocks::new(len, &[before, after], redundancy)?;
         Ok(rs.update(column, blocks.inputs[0], blocks.inputs[1], &mut blocks.outputs)?)
+    })
+}
+
+/// Coefficients of columns from k others.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gabion_codec_coefficients(
+    codec: *const Codec,
+    count: usize,
+    wanted: *const usize,
+    sources: *const usize,
+    coefficients: *mut u8,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    reported(|| unsafe {
+        let code = object(codec, "the codec")?.rs.code();
+        if count > code.blocks() {
+            return Err(Failure::argument(format!("{count} columns of {code}")));
+        }
+        let wanted = array(wanted, count, "wanted")?;
+        let sources = array(sources, code.k(), "sources")?;
+        if coefficients.is_null() {
+            return Err(Failure::argument("the place for coefficients is a null pointer"));
+        }
+        if code.field() != Field::GF8 || code.layout() != Layout::Words {
+            return Err(Failure::argument(format!("{code} is not over GF(2^8) with whole bytes")));
+        }
+        let plan = code.repair_plan(wanted, sources)?;
+        for (row, column) in wanted.iter().enumerate() {
+            let output = plan.outputs().iter().position(|output| output == column);
+            for (index, source) in sources.iter().enumerate() {
+                let input = plan.inputs().iter().position(|input| input == source);
+                // A source that a repair does not need has no input.
+                let value = output.zip(input).map_or(0, |(output, input)| plan.coefficient(output, input));
+                coefficients.add(row * code.k() + index).write(value as u8);
+            }
+        }
+        Ok(())
     })
 }

@@ -100,10 +100,14 @@ fn the_header_declares_what_the_code_exports() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let header = std::fs::read_to_string(root.join("include/gabion.h")).unwrap();
     let mut declared = prototypes(&header);
+    // Others are members of tables of functions.
+    let is_symbol = |(name, _): &(String, Vec<bool>)| name.starts_with("gabion_");
+    declared.retain(is_symbol);
     let mut code = Vec::new();
-    for module in ["codec", "plan", "signature", "status"] {
+    for module in ["codec", "plan", "raidz", "signature", "status"] {
         code.extend(exported(&std::fs::read_to_string(root.join(format!("src/{module}.rs"))).unwrap()));
     }
+    code.retain(is_symbol);
     declared.sort();
     code.sort();
     assert_eq!(declared, code);

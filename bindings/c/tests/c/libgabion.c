@@ -196,6 +196,142 @@ static void signatures(void)
     clear();
 }
 
+/* Products byte by byte. */
+static uint8_t times(uint8_t a, uint8_t b)
+{
+    uint8_t product = 0;
+    for (; b; b >>= 1, a = (uint8_t)(a << 1 ^ (a & 0x80 ? 0x1d : 0)))
+        product ^= b & 1 ? a : 0;
+    return product;
+}
+
+static void coefficients(void)
+{
+    gabion_codec *codec;
+    uint8_t found[M * K], zeros[1] = { 0 };
+    size_t wanted[M] = { 2, 11, 7, 10 }, sources[K] = { 13, 0, 1, 12, 3, 4, 5, 6, 8, 9 };
+    REQUIRE(gabion_codec_new("10+4", 1, &codec) == GABION_OK);
+    REQUIRE(gabion_codec_coefficients(codec, M, wanted, sources, found) == GABION_OK);
+    fill(50);
+    REQUIRE(gabion_encode(codec, 50, reading(block), block + K) == GABION_OK);
+    for (int row = 0; row < M; row++)
+        for (int at = 0; at < 50; at++) {
+            uint8_t sum = 0;
+            for (int j = 0; j < K; j++)
+                sum ^= times(found[row * K + j], block[sources[j]][at]);
+            REQUIRE(sum == block[wanted[row]][at]);
+        }
+    clear();
+    wanted[0] = 0;
+    REQUIRE(gabion_codec_coefficients(codec, M, wanted, sources, found) == GABION_INVALID_ARGUMENT);
+    REQUIRE(gabion_codec_coefficients(codec, ALL + 1, wanted, sources, found) == GABION_INVALID_ARGUMENT);
+    REQUIRE(gabion_codec_coefficients(codec, 1, wanted, NULL, found) == GABION_INVALID_ARGUMENT);
+    REQUIRE(gabion_codec_coefficients(codec, 1, wanted + 1, sources, NULL) == GABION_INVALID_ARGUMENT);
+    wanted[0] = 99;
+    REQUIRE(gabion_codec_coefficients(codec, 1, wanted, sources, found) == GABION_INVALID_ARGUMENT);
+    gabion_codec_free(codec);
+    REQUIRE(gabion_codec_new("10+4:w16", 1, &codec) == GABION_OK);
+    REQUIRE(gabion_codec_coefficients(codec, 1, wanted + 1, sources, zeros) == GABION_INVALID_ARGUMENT);
+    gabion_codec_free(codec);
+}
+
+/* Rows as the program raidz_test of OpenZFS has them: numbers of columns, sizes with shorter columns at the end, all
+ * losses of one to three columns. Parity is compared with Horner's scheme, byte by byte. */
+static void raidz_row(size_t columns, size_t size, size_t short_by, size_t short_columns)
+{
+    static const int uses[7][3] = { { 0 }, { 1 }, { 2 }, { 0, 1 }, { 0, 2 }, { 1, 2 }, { 0, 1, 2 } };
+    static const size_t used[7] = { 1, 1, 1, 2, 2, 2, 3 };
+    const gabion_raidz_ops *ops = gabion_raidz_get_ops();
+    size_t sizes[16];
+    uint8_t *data[16], *kept[16], *parity[3], *unused[3];
+    for (size_t i = 0; i < columns; i++) {
+        sizes[i] = i >= columns - short_columns ? size - short_by : size;
+        /* malloc(0) may be a null pointer. */
+        data[i] = malloc(sizes[i] + !sizes[i]);
+        kept[i] = malloc(sizes[i] + !sizes[i]);
+        for (size_t j = 0; j < sizes[i]; j++)
+            kept[i][j] = data[i][j] = (uint8_t)(rand() >> 3);
+    }
+    for (int i = 0; i < 3; i++)
+        parity[i] = malloc(size);
+    const gabion_raidz_row row = { columns, sizes, data, size, parity };
+    for (int count = 1; count <= 3; count++) {
+        for (int i = 0; i < 3; i++)
+            memset(parity[i], 0xcc, size);
+        REQUIRE(ops->gen[count - 1](&row) == GABION_OK);
+        for (int i = 0; i < 3; i++)
+            for (size_t j = 0; j < size; j++) {
+                uint8_t sum = 0;
+                for (size_t c = 0; c < columns; c++)
+                    sum = times(sum, (uint8_t)(1 << i)) ^ (j < sizes[c] ? data[c][j] : 0);
+                REQUIRE(parity[i][j] == (i < count ? sum : 0xcc));
+            }
+    }
+    for (int op = 0; op < 7; op++)
+        for (size_t a = 0; a < columns; a++)
+            for (size_t b = used[op] > 1 ? a + 1 : a; b < columns; b++) {
+                for (size_t c = used[op] > 2 ? b + 1 : b; c < columns; c++) {
+                    const size_t lost[3] = { a, b, c };
+                    for (size_t i = 0; i < used[op]; i++)
+                        memset(data[lost[i]], 0xee, sizes[lost[i]]);
+                    /* Parities that the operation does not use are not touched. */
+                    for (int i = 0; i < 3; i++) {
+                        unused[i] = parity[i];
+                        int is_used = 0;
+                        for (size_t u = 0; u < used[op]; u++)
+                            is_used |= uses[op][u] == i;
+                        if (!is_used)
+                            parity[i] = NULL;
+                    }
+                    REQUIRE(ops->rec[op](&row, lost) == GABION_OK);
+                    memcpy(parity, unused, sizeof parity);
+                    for (size_t i = 0; i < columns; i++)
+                        REQUIRE(!memcmp(data[i], kept[i], sizes[i]));
+                    if (used[op] < 3)
+                        break;
+                }
+                if (used[op] < 2)
+                    break;
+            }
+    for (size_t i = 0; i < columns; i++) {
+        free(data[i]);
+        free(kept[i]);
+    }
+    for (int i = 0; i < 3; i++)
+        free(parity[i]);
+}
+
+static void raidz_rows(void)
+{
+    for (size_t columns = 3; columns <= 9; columns += 3)
+        for (size_t size = 512; size <= 8192; size *= 4) {
+            raidz_row(columns, size, 0, 0);
+            raidz_row(columns, size, 512, columns - 1);
+            raidz_row(columns, size, 17, 1);
+        }
+    raidz_row(1, 64, 0, 0);
+    raidz_row(2, 64, 64, 2);
+    const gabion_raidz_ops *ops = gabion_raidz_get_ops();
+    uint8_t bytes[3][64], *data[2] = { bytes[0], bytes[1] }, *parity[1] = { bytes[2] };
+    size_t sizes[2] = { 64, 65 }, lost[2] = { 0, 0 };
+    gabion_raidz_row row = { 2, sizes, data, 64, parity };
+    REQUIRE(!strcmp(ops->name, "gabion"));
+    REQUIRE(ops->gen[0](NULL) == GABION_INVALID_ARGUMENT);
+    REQUIRE(ops->gen[0](&row) == GABION_INVALID_ARGUMENT && strstr(gabion_last_error(), "column 1 has 65 bytes"));
+    sizes[1] = 64;
+    data[1] = data[0];
+    parity[0] = data[0];
+    REQUIRE(ops->gen[0](&row) == GABION_INVALID_ARGUMENT);
+    parity[0] = NULL;
+    REQUIRE(ops->gen[0](&row) == GABION_INVALID_ARGUMENT);
+    REQUIRE(ops->rec[3](&row, lost) == GABION_INVALID_ARGUMENT);
+    REQUIRE(ops->rec[0](&row, NULL) == GABION_INVALID_ARGUMENT);
+    row.columns = 0;
+    REQUIRE(ops->gen[0](&row) != GABION_OK);
+    row.columns = 10000;
+    REQUIRE(ops->gen[2](&row) != GABION_OK);
+}
+
 static gabion_codec *shared;
 
 /* One codec in several threads; each has its own last error. */
@@ -244,7 +380,9 @@ int main(void)
     codec_of("cauchy-isal:10+4", 1000);
     refused();
     plans();
+    coefficients();
     raidz();
+    raidz_rows();
     signatures();
     pthread_t threads[4];
     REQUIRE(gabion_codec_new("10+4", 1, &shared) == GABION_OK);
