@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::limits::{Allowance, Limits};
 use crate::queue::Ticket;
 use crate::share::KnownWorker;
-use gabion_platform::world::Nanos;
+use gabion_platform::world::Timestamp;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -27,7 +27,13 @@ impl Changelog for Absent {
         self.refuse()
     }
 
-    fn claim(&self, _worker: &WorkerId, _limit: usize, _lease: Duration, _now: Nanos) -> Result<Vec<Claim>> {
+    fn claim(
+        &self,
+        _worker: &WorkerId,
+        _limit: usize,
+        _lease: Duration,
+        _now: Timestamp,
+    ) -> Result<Vec<Claim>> {
         self.refuse()
     }
 
@@ -36,12 +42,12 @@ impl Changelog for Absent {
         _worker: &WorkerId,
         _paths: &[Vec<u8>],
         _lease: Duration,
-        _now: Nanos,
+        _now: Timestamp,
     ) -> Result<(Vec<Claim>, Vec<Vec<u8>>)> {
         self.refuse()
     }
 
-    fn attend(&self, _worker: &WorkerId, _now: Nanos) -> Result<bool> {
+    fn attend(&self, _worker: &WorkerId, _now: Timestamp) -> Result<bool> {
         self.refuse()
     }
 
@@ -53,7 +59,7 @@ impl Changelog for Absent {
         self.refuse()
     }
 
-    fn workers(&self, _now: Nanos) -> Result<Vec<KnownWorker>> {
+    fn workers(&self, _now: Timestamp) -> Result<Vec<KnownWorker>> {
         self.refuse()
     }
 
@@ -77,7 +83,7 @@ impl Changelog for Absent {
         self.refuse()
     }
 
-    fn renew(&self, _claim: &mut Claim, _lease: Duration, _now: Nanos) -> Result<()> {
+    fn renew(&self, _claim: &mut Claim, _lease: Duration, _now: Timestamp) -> Result<()> {
         self.refuse()
     }
 
@@ -89,7 +95,7 @@ impl Changelog for Absent {
         self.refuse()
     }
 
-    fn release(&self, _claim: &Claim, _retry_at: Nanos, _now: Nanos) -> Result<()> {
+    fn release(&self, _claim: &Claim, _retry_at: Timestamp, _now: Timestamp) -> Result<()> {
         self.refuse()
     }
 

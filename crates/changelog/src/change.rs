@@ -2,8 +2,9 @@
 
 use crate::error::{Error, PathFault, Result};
 use crate::ranges::WHOLE;
-use gabion_platform::world::Nanos;
+use gabion_platform::world::Timestamp;
 use std::ops::Range;
+use std::time::Duration;
 
 /// Longest path in bytes, as in Linux.
 pub const MAX_PATH: usize = 4096;
@@ -90,24 +91,24 @@ pub struct Window {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct When {
     /// When it happened.
-    pub at: Nanos,
+    pub at: Timestamp,
     /// Not claimed before: the file has to rest first.
-    pub due: Nanos,
+    pub due: Timestamp,
     /// Due by then, however often the file changes again.
-    pub latest: Nanos,
+    pub latest: Timestamp,
     /// Higher goes first.
     pub priority: u8,
 }
 
 impl When {
     /// Due at once.
-    pub fn now(at: Nanos, priority: u8) -> When {
+    pub fn now(at: Timestamp, priority: u8) -> When {
         When { at, due: at, latest: at, priority }
     }
 
     /// Due when the file has rested for `quiet`, but no later than after `cap`.
-    pub fn after_rest(at: Nanos, quiet: Nanos, cap: Nanos, priority: u8) -> When {
-        When { at, due: at.saturating_add(quiet), latest: at.saturating_add(cap), priority }
+    pub fn after_rest(at: Timestamp, quiet: Duration, cap: Duration, priority: u8) -> When {
+        When { at, due: at + quiet, latest: at + cap, priority }
     }
 }
 
@@ -221,6 +222,7 @@ pub(crate) fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 mod tests {
     use super::{Change, MAX_PATH, When, above, is_within};
     use crate::error::{Error, PathFault};
+    use gabion_platform::world::Timestamp;
 
     #[test]
     fn within_goes_by_parts() {
@@ -236,7 +238,7 @@ mod tests {
 
     #[test]
     fn paths_that_no_file_can_have_are_refused() {
-        let when = When::now(0, 0);
+        let when = When::now(Timestamp::EPOCH, 0);
         let long = vec![b'x'; MAX_PATH + 1];
         let cases: &[(&[u8], PathFault)] = &[
             (b"", PathFault::Root),

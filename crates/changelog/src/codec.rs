@@ -1,6 +1,7 @@
 //! Binary form of changes: fields in order, integers little-endian, lengths as u32. A change has a span or a window.
 
 use crate::change::{Change, Span, What, When, Window};
+use gabion_platform::world::Timestamp;
 use std::ops::Range;
 
 /// Appends a change.
@@ -30,7 +31,7 @@ pub(crate) fn put_change(change: &Change, out: &mut Vec<u8>) {
         What::Delete { .. } | What::Gap { .. } => {}
     }
     let When { at, due, latest, priority } = change.when;
-    put_numbers(&[at, due, latest].map(i64::cast_unsigned), out);
+    put_times(&[at, due, latest], out);
     out.push(priority);
 }
 
@@ -46,6 +47,10 @@ pub(crate) fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
 
 pub(crate) fn put_numbers(numbers: &[u64], out: &mut Vec<u8>) {
     numbers.iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
+}
+
+pub(crate) fn put_times(times: &[Timestamp], out: &mut Vec<u8>) {
+    times.iter().for_each(|time| out.extend_from_slice(&time.nanoseconds().to_le_bytes()));
 }
 
 /// Reads what was put; `None` if the bytes end too early or are not valid.
@@ -68,8 +73,7 @@ impl Reader<'_> {
             3 => What::Gap { root: path },
             _ => return None,
         };
-        let when =
-            When { at: self.nanos()?, due: self.nanos()?, latest: self.nanos()?, priority: self.byte()? };
+        let when = When { at: self.time()?, due: self.time()?, latest: self.time()?, priority: self.byte()? };
         let change = Change { what, when };
         change.check().is_ok().then_some(change)
     }
@@ -100,8 +104,8 @@ impl Reader<'_> {
         Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
     }
 
-    pub(crate) fn nanos(&mut self) -> Option<i64> {
-        self.number().map(u64::cast_signed)
+    pub(crate) fn time(&mut self) -> Option<Timestamp> {
+        self.number().map(|number| Timestamp::from_nanoseconds(number.cast_signed()))
     }
 
     fn take(&mut self, length: usize) -> Option<&[u8]> {
@@ -115,10 +119,16 @@ impl Reader<'_> {
 mod tests {
     use super::{Reader, put_change};
     use crate::change::{Change, Span, When, Window};
+    use gabion_platform::world::Timestamp;
 
     #[test]
     fn what_was_put_is_read_and_nothing_else() {
-        let when = When { at: -5, due: i64::MAX, latest: i64::MIN, priority: 255 };
+        let when = When {
+            at: Timestamp::from_nanoseconds(-5),
+            due: Timestamp::MAX,
+            latest: Timestamp::MIN,
+            priority: 255,
+        };
         let changes = [
             Change::modify("a", 3..u64::MAX, when),
             Change::modify("a", 3..4, when).between(Some(Span { from: [1; 16], to: [2; 16] })),

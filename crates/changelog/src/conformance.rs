@@ -14,7 +14,7 @@ mod workers;
 use crate::change::{Change, When};
 use crate::entry::{Claim, Entry, Sequence, WorkerId};
 use crate::{Changelog, MAX_PAGE};
-use gabion_platform::world::{Nanos, SECOND};
+use gabion_platform::world::Timestamp;
 use std::time::Duration;
 
 pub use random::{KINDS, compare_with_model};
@@ -75,9 +75,9 @@ pub fn check(site: Site<'_>) {
 }
 
 /// The time at which cases begin.
-const T0: Nanos = 1_700_000_000 * SECOND;
+const T0: Timestamp = Timestamp::from_seconds(1_700_000_000);
 
-fn at(time: Nanos) -> When {
+fn at(time: Timestamp) -> When {
     When::now(time, 0)
 }
 
@@ -93,11 +93,11 @@ fn record(log: &dyn Changelog, changes: &[Change]) -> Sequence {
     log.record(changes).expect("recorded")
 }
 
-fn claim(log: &dyn Changelog, name: &str, limit: usize, time: Nanos) -> Vec<Claim> {
+fn claim(log: &dyn Changelog, name: &str, limit: usize, time: Timestamp) -> Vec<Claim> {
     log.claim(&worker(name), limit, Duration::from_secs(10), time).expect("claims")
 }
 
-fn claim_one(log: &dyn Changelog, name: &str, time: Nanos) -> Claim {
+fn claim_one(log: &dyn Changelog, name: &str, time: Timestamp) -> Claim {
     claim(log, name, 1, time).pop().expect("an entry is due")
 }
 

@@ -30,7 +30,7 @@ use crate::{Changelog, MAX_PAGE};
 use backlog::Backlog;
 pub use backlog::{EASY_LOG_BYTES, FOLD_BYTES, FOLD_COMMITS, MAX_LOG_BYTES};
 use database::Database;
-use gabion_platform::world::{Nanos, Stopwatch, after};
+use gabion_platform::world::{Stopwatch, Timestamp};
 use log::Log;
 use rusqlite::Connection;
 use std::collections::BTreeMap;
@@ -319,7 +319,7 @@ impl Changelog for Embedded {
         queue.submit(changes, put_change)
     }
 
-    fn claim(&self, worker: &WorkerId, limit: usize, lease: Duration, now: Nanos) -> Result<Vec<Claim>> {
+    fn claim(&self, worker: &WorkerId, limit: usize, lease: Duration, now: Timestamp) -> Result<Vec<Claim>> {
         self.shared.with_all_folded("claim", |store| claims::claim(store, worker, limit, lease, now))
     }
 
@@ -328,16 +328,16 @@ impl Changelog for Embedded {
         worker: &WorkerId,
         paths: &[Vec<u8>],
         lease: Duration,
-        now: Nanos,
+        now: Timestamp,
     ) -> Result<(Vec<Claim>, Vec<Vec<u8>>)> {
         self.shared.with_all_folded("claim", |store| claims::claim_paths(store, worker, paths, lease, now))
     }
 
-    fn claim_share(&self, ask: &Ask<'_>, now: Nanos) -> Result<Share> {
+    fn claim_share(&self, ask: &Ask<'_>, now: Timestamp) -> Result<Share> {
         self.shared.with_all_folded("claim", |store| workers::claim_share(store, ask, now))
     }
 
-    fn attend(&self, worker: &WorkerId, now: Nanos) -> Result<bool> {
+    fn attend(&self, worker: &WorkerId, now: Timestamp) -> Result<bool> {
         self.shared.with_pending("note a worker", |store| {
             workers::attend(store, worker, now)?;
             Ok(workers::draining_hosts(store)?.contains(worker.host()))
@@ -353,7 +353,7 @@ impl Changelog for Embedded {
         self.shared.with_pending("forget a worker", |store| workers::forget(store, &worker.0))
     }
 
-    fn workers(&self, now: Nanos) -> Result<Vec<KnownWorker>> {
+    fn workers(&self, now: Timestamp) -> Result<Vec<KnownWorker>> {
         self.shared.with_pending("list workers", |store| workers::workers(store, now))
     }
 
@@ -378,16 +378,16 @@ impl Changelog for Embedded {
         workers::allowance(self.shared.store(&lock(&self.shared.open).pending), worker)
     }
 
-    fn renew(&self, claim: &mut Claim, lease: Duration, now: Nanos) -> Result<()> {
-        let expires = after(now, lease);
+    fn renew(&self, claim: &mut Claim, lease: Duration, now: Timestamp) -> Result<()> {
+        let expires = now + lease;
         let done = self.shared.with_all_folded("renew", |store| claims::renew(store, claim, now, expires))?;
         done.map_err(|why| Error::Refused { token: claim.token, why })?;
         claim.expires = expires;
         Ok(())
     }
 
-    fn renew_all(&self, claims: &[Claim], lease: Duration, now: Nanos) -> Result<Vec<u64>> {
-        let expires = after(now, lease);
+    fn renew_all(&self, claims: &[Claim], lease: Duration, now: Timestamp) -> Result<Vec<u64>> {
+        let expires = now + lease;
         self.shared.with_all_folded("renew", |store| {
             let mut refused = Vec::new();
             for claim in claims {
@@ -399,7 +399,7 @@ impl Changelog for Embedded {
         })
     }
 
-    fn give_back(&self, claims: &[&Claim], _now: Nanos) -> Result<()> {
+    fn give_back(&self, claims: &[&Claim], _now: Timestamp) -> Result<()> {
         self.shared.with_all_folded("give back", |store| {
             // A refused claim belongs to another worker already.
             for claim in claims {
@@ -444,7 +444,7 @@ impl Changelog for Embedded {
         })
     }
 
-    fn release(&self, claim: &Claim, retry_at: Nanos, now: Nanos) -> Result<()> {
+    fn release(&self, claim: &Claim, retry_at: Timestamp, now: Timestamp) -> Result<()> {
         let done =
             self.shared.with_all_folded("release", |store| claims::release(store, claim, retry_at, now))?;
         done.map_err(|why| Error::Refused { token: claim.token, why })

@@ -2,7 +2,7 @@
 
 use crate::change::Span;
 use crate::ranges::Ranges;
-use gabion_platform::world::Nanos;
+use gabion_platform::world::Timestamp;
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use std::fmt;
 
@@ -81,9 +81,9 @@ pub struct Entry {
     /// The last change in it.
     pub sequence: Sequence,
     /// When the first change in it happened.
-    pub first: Nanos,
+    pub first: Timestamp,
     /// When it may be claimed.
-    pub due: Nanos,
+    pub due: Timestamp,
     /// Higher goes first.
     pub priority: u8,
     /// How often a worker gave it back or let its lease run out since it was last done.
@@ -118,7 +118,7 @@ pub struct Claim {
     /// The work to do, up to [`Entry::sequence`].
     pub entry: Entry,
     /// When other workers may take it over, unless it is renewed.
-    pub expires: Nanos,
+    pub expires: Timestamp,
 }
 
 /// Remainder after a completion.
@@ -138,7 +138,7 @@ pub struct Summary {
     /// Entries that workers hold.
     pub claimed: u64,
     /// When the oldest change that is not yet protected happened.
-    pub oldest: Option<Nanos>,
+    pub oldest: Option<Timestamp>,
 }
 
 impl Summary {

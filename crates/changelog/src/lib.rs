@@ -128,7 +128,7 @@ pub use share::{Ask, KnownWorker, Share, WORKER_TERM};
 pub use tasks::Tasks;
 pub use windows::Windows;
 
-use gabion_platform::world::{Nanos, SECOND};
+use gabion_platform::world::{SECOND, Timestamp};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -144,7 +144,7 @@ pub const MAX_PAGE: usize = 4096;
 
 /// Largest difference between clocks of hosts that is left alone, in nanoseconds. An entry from further in the future
 /// was recorded before the clock was set back.
-pub const CLOCK_TOLERANCE: Nanos = SECOND;
+pub const CLOCK_TOLERANCE: Duration = SECOND;
 
 /// A changelog; the contract is in the description of the [crate](self).
 ///
@@ -172,7 +172,7 @@ pub trait Changelog: Send + Sync {
     ///
     /// # Errors
     /// The engine's.
-    fn claim(&self, worker: &WorkerId, limit: usize, lease: Duration, now: Nanos) -> Result<Vec<Claim>>;
+    fn claim(&self, worker: &WorkerId, limit: usize, lease: Duration, now: Timestamp) -> Result<Vec<Claim>>;
 
     /// Claims what is pending at exactly these paths (at most [`MAX_CLAIM`] of them), even before it is due, and
     /// even if the worker's host is draining: somebody wants these files now. Paths at which nothing is pending are
@@ -185,7 +185,7 @@ pub trait Changelog: Send + Sync {
         worker: &WorkerId,
         paths: &[Vec<u8>],
         lease: Duration,
-        now: Nanos,
+        now: Timestamp,
     ) -> Result<(Vec<Claim>, Vec<Vec<u8>>)>;
 
     /// As [`claim`](Changelog::claim), but grants a fair share of what is due if other workers are known: see [`Ask`].
@@ -193,7 +193,7 @@ pub trait Changelog: Send + Sync {
     ///
     /// # Errors
     /// The engine's.
-    fn claim_share(&self, ask: &Ask<'_>, now: Nanos) -> Result<Share> {
+    fn claim_share(&self, ask: &Ask<'_>, now: Timestamp) -> Result<Share> {
         let claims = self.claim(ask.worker, ask.limit, ask.lease, now)?;
         Ok(Share { claims, ..Share::default() })
     }
@@ -203,7 +203,7 @@ pub trait Changelog: Send + Sync {
     ///
     /// # Errors
     /// The engine's.
-    fn attend(&self, worker: &WorkerId, now: Nanos) -> Result<bool>;
+    fn attend(&self, worker: &WorkerId, now: Timestamp) -> Result<bool>;
 
     /// True if the worker's host is draining.
     ///
@@ -221,7 +221,7 @@ pub trait Changelog: Send + Sync {
     ///
     /// # Errors
     /// The engine's.
-    fn workers(&self, now: Nanos) -> Result<Vec<KnownWorker>>;
+    fn workers(&self, now: Timestamp) -> Result<Vec<KnownWorker>>;
 
     /// From now on workers of a host get no claims, or get them again. Durable.
     ///
@@ -257,14 +257,14 @@ pub trait Changelog: Send + Sync {
     ///
     /// # Errors
     /// [`Error::Refused`]: stop working on it. The engine's.
-    fn renew(&self, claim: &mut Claim, lease: Duration, now: Nanos) -> Result<()>;
+    fn renew(&self, claim: &mut Claim, lease: Duration, now: Timestamp) -> Result<()>;
 
     /// As [`renew`](Changelog::renew), for many at once: an engine may do it in one commit. Returns the tokens of
     /// those that are refused.
     ///
     /// # Errors
     /// The engine's; then any of them may be renewed.
-    fn renew_all(&self, claims: &[Claim], lease: Duration, now: Nanos) -> Result<Vec<u64>> {
+    fn renew_all(&self, claims: &[Claim], lease: Duration, now: Timestamp) -> Result<Vec<u64>> {
         let renew = |claim: &Claim| match self.renew(&mut claim.clone(), lease, now) {
             Err(Error::Refused { token, .. }) => Some(Ok(token)),
             Err(error) => Some(Err(error)),
@@ -320,14 +320,14 @@ pub trait Changelog: Send + Sync {
     ///
     /// # Errors
     /// [`Error::Refused`]. The engine's.
-    fn release(&self, claim: &Claim, retry_at: Nanos, now: Nanos) -> Result<()>;
+    fn release(&self, claim: &Claim, retry_at: Timestamp, now: Timestamp) -> Result<()>;
 
     /// Gives back claims on which no work was begun: the entries are due as before, for any worker. An engine that
     /// cannot do that counts an attempt. A refused claim belongs to another worker already.
     ///
     /// # Errors
     /// The engine's.
-    fn give_back(&self, claims: &[&Claim], now: Nanos) -> Result<()> {
+    fn give_back(&self, claims: &[&Claim], now: Timestamp) -> Result<()> {
         claims.iter().try_for_each(|claim| match self.release(claim, claim.entry.due, now) {
             Err(Error::Refused { .. }) => Ok(()),
             released => released,

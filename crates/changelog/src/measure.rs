@@ -5,6 +5,7 @@ use crate::change::{Change, When};
 use crate::error::Result;
 use crate::queue::Ticket;
 use gabion_platform::world::SECOND;
+use gabion_platform::world::Timestamp;
 use std::collections::VecDeque;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -183,6 +184,6 @@ fn random_change(random: &mut u64, files: u64) -> Change {
     *random ^= *random >> 7;
     *random ^= *random << 17;
     let (file, page) = (*random % files.max(1), (*random >> 32) % 256);
-    let when = When::after_rest(0, 10 * SECOND, 600 * SECOND, 0);
+    let when = When::after_rest(Timestamp::EPOCH, 10 * SECOND, 600 * SECOND, 0);
     Change::modify(format!("measure/{:03}/{file:08}", file % 100), page * 4096..(page + 1) * 4096, when)
 }

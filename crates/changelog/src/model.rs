@@ -14,7 +14,7 @@ use crate::queue::Ticket;
 use crate::ranges::{KEPT_RANGES, MAX_RANGES, Ranges, WHOLE};
 use crate::share::{Ask, KnownWorker, Others, Presence, Share};
 use crate::{CLOCK_TOLERANCE, Changelog, MAX_CLAIM, MAX_PAGE};
-use gabion_platform::world::{Nanos, after};
+use gabion_platform::world::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,10 +58,10 @@ enum Fact {
 
 #[derive(Debug, Clone, Copy)]
 struct Times {
-    first: Nanos,
-    stamp: Nanos,
-    due: Nanos,
-    latest: Nanos,
+    first: Timestamp,
+    stamp: Timestamp,
+    due: Timestamp,
+    latest: Timestamp,
 }
 
 /// Derived from facts.
@@ -80,8 +80,8 @@ struct Lease {
     path: Vec<u8>,
     origin: Option<Vec<u8>>,
     kind: Kind,
-    granted: Nanos,
-    expires: Nanos,
+    granted: Timestamp,
+    expires: Timestamp,
     worker: WorkerId,
 }
 
@@ -303,10 +303,10 @@ impl Facts {
         }
     }
 
-    fn end_leases(&mut self, now: Nanos) {
+    fn end_leases(&mut self, now: Timestamp) {
         for (token, lease) in self.claims.clone() {
             if lease.granted > now {
-                let expires = now.saturating_add(lease.expires.saturating_sub(lease.granted));
+                let expires = now + lease.expires.since(lease.granted);
                 self.claims.insert(token, Lease { granted: now, expires, ..lease });
             } else if lease.expires <= now {
                 self.end(token);
@@ -325,27 +325,33 @@ impl Facts {
         }
     }
 
-    fn pull_back(&mut self, now: Nanos) {
+    fn pull_back(&mut self, now: Timestamp) {
         for (path, facts) in self.paths.clone() {
             let stamp = facts.view().map_or(now, |view| view.times.stamp);
-            if facts.claim.is_none() && stamp > now.saturating_add(CLOCK_TOLERANCE) {
+            if facts.claim.is_none() && stamp > now + CLOCK_TOLERANCE {
                 self.retime(&path, |times| Times {
                     first: times.first.min(now),
                     stamp: now,
-                    due: times.due.saturating_sub(times.stamp.saturating_sub(now)),
-                    latest: times.latest.saturating_sub(times.stamp.saturating_sub(now)),
+                    due: times.due - times.stamp.since(now),
+                    latest: times.latest - times.stamp.since(now),
                 });
             }
         }
     }
 
-    fn claim(&mut self, worker: &WorkerId, limit: usize, lease: Duration, now: Nanos) -> Vec<Claim> {
+    fn claim(&mut self, worker: &WorkerId, limit: usize, lease: Duration, now: Timestamp) -> Vec<Claim> {
         self.end_leases(now);
         self.pull_back(now);
         self.grant_chosen(worker, limit, lease, now)
     }
 
-    fn grant_chosen(&mut self, worker: &WorkerId, limit: usize, lease: Duration, now: Nanos) -> Vec<Claim> {
+    fn grant_chosen(
+        &mut self,
+        worker: &WorkerId,
+        limit: usize,
+        lease: Duration,
+        now: Timestamp,
+    ) -> Vec<Claim> {
         let mut busy = Busy::default();
         for lease in self.claims.values() {
             busy.take(lease.kind, &lease.path, lease.origin.as_deref());
@@ -372,7 +378,7 @@ impl Facts {
         worker: &WorkerId,
         paths: &[Vec<u8>],
         lease: Duration,
-        now: Nanos,
+        now: Timestamp,
     ) -> (Vec<Claim>, Vec<Vec<u8>>) {
         self.end_leases(now);
         let mut busy = Busy::default();
@@ -390,13 +396,13 @@ impl Facts {
         (claims, taken)
     }
 
-    fn grant(&mut self, worker: &WorkerId, mut entry: Entry, lease: Duration, now: Nanos) -> Claim {
+    fn grant(&mut self, worker: &WorkerId, mut entry: Entry, lease: Duration, now: Timestamp) -> Claim {
         self.token += 1;
         let token = self.token;
         entry.token = Some(token);
         self.paths.entry(entry.path.clone()).or_default().claim = Some((token, entry.sequence));
         let (path, origin, kind) = (entry.path.clone(), entry.origin.clone(), entry.kind);
-        let expires = after(now, lease);
+        let expires = now + lease;
         let worker = worker.clone();
         self.claims
             .insert(token, Lease { path, origin, kind, granted: now, expires, worker: worker.clone() });
@@ -432,7 +438,7 @@ impl Changelog for Model {
         Ok(Ticket::ready(facts.sequence))
     }
 
-    fn claim(&self, worker: &WorkerId, limit: usize, lease: Duration, now: Nanos) -> Result<Vec<Claim>> {
+    fn claim(&self, worker: &WorkerId, limit: usize, lease: Duration, now: Timestamp) -> Result<Vec<Claim>> {
         Ok(self.facts().claim(worker, limit, lease, now))
     }
 
@@ -441,16 +447,16 @@ impl Changelog for Model {
         worker: &WorkerId,
         paths: &[Vec<u8>],
         lease: Duration,
-        now: Nanos,
+        now: Timestamp,
     ) -> Result<(Vec<Claim>, Vec<Vec<u8>>)> {
         Ok(self.facts().claim_paths(worker, paths, lease, now))
     }
 
-    fn claim_share(&self, ask: &Ask<'_>, now: Nanos) -> Result<Share> {
+    fn claim_share(&self, ask: &Ask<'_>, now: Timestamp) -> Result<Share> {
         Ok(self.facts().claim_share(ask, now))
     }
 
-    fn attend(&self, worker: &WorkerId, now: Nanos) -> Result<bool> {
+    fn attend(&self, worker: &WorkerId, now: Timestamp) -> Result<bool> {
         let mut facts = self.facts();
         facts.attend(worker, now);
         Ok(facts.draining.contains(worker.host()))
@@ -465,7 +471,7 @@ impl Changelog for Model {
         Ok(())
     }
 
-    fn workers(&self, now: Nanos) -> Result<Vec<KnownWorker>> {
+    fn workers(&self, now: Timestamp) -> Result<Vec<KnownWorker>> {
         Ok(self.facts().known_workers(now))
     }
 
@@ -495,10 +501,10 @@ impl Changelog for Model {
         Ok(self.facts().allowance(worker))
     }
 
-    fn renew(&self, claim: &mut Claim, lease: Duration, now: Nanos) -> Result<()> {
+    fn renew(&self, claim: &mut Claim, lease: Duration, now: Timestamp) -> Result<()> {
         let mut facts = self.facts();
         facts.held(claim)?;
-        claim.expires = after(now, lease);
+        claim.expires = now + lease;
         if let Some(lease) = facts.claims.get_mut(&claim.token) {
             (lease.granted, lease.expires) = (now, claim.expires);
         }
@@ -524,7 +530,7 @@ impl Changelog for Model {
         Ok(Completion::Newer)
     }
 
-    fn release(&self, claim: &Claim, retry_at: Nanos, now: Nanos) -> Result<()> {
+    fn release(&self, claim: &Claim, retry_at: Timestamp, now: Timestamp) -> Result<()> {
         let mut facts = self.facts();
         let held = facts.held(claim);
         facts.claims.remove(&claim.token);
@@ -549,7 +555,7 @@ impl Changelog for Model {
         Ok(dead.len() as u64)
     }
 
-    fn give_back(&self, claims: &[&Claim], _now: Nanos) -> Result<()> {
+    fn give_back(&self, claims: &[&Claim], _now: Timestamp) -> Result<()> {
         let mut facts = self.facts();
         for claim in claims {
             let held = facts.held(claim);

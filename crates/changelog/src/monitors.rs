@@ -13,7 +13,7 @@
 use crate::change::When;
 use crate::entry::WorkerId;
 use crate::error::Result;
-use gabion_platform::world::Nanos;
+use gabion_platform::world::Timestamp;
 use std::time::Duration;
 
 /// Time after its last renewal at which a mark is lost; less than a minute, which is the longest. A loss costs a scan
@@ -52,7 +52,7 @@ pub struct Monitor {
     /// What it is.
     pub kind: MonitorKind,
     /// Time at which it began, by its clock.
-    pub since: Nanos,
+    pub since: Timestamp,
 }
 
 /// State of a mark.

@@ -266,11 +266,12 @@ mod tests {
     use crate::change::{Change, When};
     use crate::entry::Sequence;
     use crate::error::Error;
+    use gabion_platform::world::Timestamp;
     use std::sync::mpsc;
     use std::thread;
 
     fn change() -> Change {
-        Change::modify_whole("a", When::now(0, 0))
+        Change::modify_whole("a", When::now(Timestamp::EPOCH, 0))
     }
 
     #[test]

@@ -33,7 +33,7 @@ use crate::windows::Windows;
 use crate::{CLOCK_TOLERANCE, Changelog, MAX_CLAIM, MAX_PAGE};
 use answer::Answer;
 use clock::Shift;
-use gabion_platform::world::{Nanos, after, unique_id};
+use gabion_platform::world::{Timestamp, unique_id};
 use link::{Link, hex, time};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -128,7 +128,7 @@ fn put_arguments(change: &Change, shift: Shift, arguments: &mut Vec<Vec<u8>>) {
     arguments.extend(seen);
 }
 
-fn claims_of(entries: Vec<Entry>, worker: &WorkerId, expires: Nanos) -> Vec<Claim> {
+fn claims_of(entries: Vec<Entry>, worker: &WorkerId, expires: Timestamp) -> Vec<Claim> {
     let claim = |entry: Entry| {
         let token = entry.token.unwrap_or_default();
         Claim { token, worker: worker.clone(), entry, expires }
@@ -166,15 +166,15 @@ impl Changelog for Redis {
         self.queue.submit(changes, put_change)
     }
 
-    fn claim(&self, worker: &WorkerId, limit: usize, lease: Duration, now: Nanos) -> Result<Vec<Claim>> {
-        let expires = after(now, lease);
+    fn claim(&self, worker: &WorkerId, limit: usize, lease: Duration, now: Timestamp) -> Result<Vec<Claim>> {
+        let expires = now + lease;
         let arguments = |shift: Shift| {
             let there = |moment| time(shift.there(moment));
             vec![
                 worker.0.clone().into_bytes(),
                 limit.min(MAX_CLAIM).to_string().into(),
                 there(now),
-                there(now.saturating_add(CLOCK_TOLERANCE)),
+                there(now + CLOCK_TOLERANCE),
                 there(expires),
                 MAX_PASSED_OVER.to_string().into(),
             ]
@@ -187,9 +187,9 @@ impl Changelog for Redis {
         worker: &WorkerId,
         paths: &[Vec<u8>],
         lease: Duration,
-        now: Nanos,
+        now: Timestamp,
     ) -> Result<(Vec<Claim>, Vec<Vec<u8>>)> {
-        let expires = after(now, lease);
+        let expires = now + lease;
         let arguments = |shift: Shift| {
             let times = [now, expires].map(|moment| time(shift.there(moment)));
             let paths = paths.iter().take(MAX_CLAIM).cloned();
@@ -201,8 +201,8 @@ impl Changelog for Redis {
         Ok((claims_of(claims.entries()?, worker, expires), taken))
     }
 
-    fn claim_share(&self, ask: &Ask<'_>, now: Nanos) -> Result<Share> {
-        let expires = after(now, ask.lease);
+    fn claim_share(&self, ask: &Ask<'_>, now: Timestamp) -> Result<Share> {
+        let expires = now + ask.lease;
         let flag = |is_set| if is_set { b"1".to_vec() } else { b"0".to_vec() };
         let arguments = |shift: Shift| {
             let there = |moment| time(shift.there(moment));
@@ -211,7 +211,7 @@ impl Changelog for Redis {
                 ask.worker.0.clone().into_bytes(),
                 ask.limit.min(MAX_CLAIM).to_string().into(),
                 there(now),
-                there(now.saturating_add(CLOCK_TOLERANCE)),
+                there(now + CLOCK_TOLERANCE),
                 there(expires),
                 MAX_PASSED_OVER.to_string().into(),
                 ask.threads.to_string().into(),
@@ -240,7 +240,7 @@ impl Changelog for Redis {
         })
     }
 
-    fn attend(&self, worker: &WorkerId, now: Nanos) -> Result<bool> {
+    fn attend(&self, worker: &WorkerId, now: Timestamp) -> Result<bool> {
         let arguments = |shift: Shift| {
             let there = |moment| time(shift.there(moment));
             let [over, stale, future] = share::bounds(now).map(there);
@@ -257,7 +257,7 @@ impl Changelog for Redis {
         self.link().call("leave", &[worker.0.clone().into_bytes()]).map(drop)
     }
 
-    fn workers(&self, now: Nanos) -> Result<Vec<KnownWorker>> {
+    fn workers(&self, now: Timestamp) -> Result<Vec<KnownWorker>> {
         let [over, _, future] = share::bounds(now);
         let arguments = |shift: Shift| [over, future].map(|moment| time(shift.there(moment))).to_vec();
         let known = self.link().call_at("known_workers", arguments)?.list()?;
@@ -294,7 +294,7 @@ impl Changelog for Redis {
         Ok(Allowance { limits: limits.limits()?, others: others.number()? })
     }
 
-    fn give_back(&self, claims: &[&Claim], _now: Nanos) -> Result<()> {
+    fn give_back(&self, claims: &[&Claim], _now: Timestamp) -> Result<()> {
         if claims.is_empty() {
             return Ok(());
         }
@@ -303,8 +303,8 @@ impl Changelog for Redis {
         link.call("give_back", &about(request, claims)).map(drop)
     }
 
-    fn renew(&self, claim: &mut Claim, lease: Duration, now: Nanos) -> Result<()> {
-        let expires = after(now, lease);
+    fn renew(&self, claim: &mut Claim, lease: Duration, now: Timestamp) -> Result<()> {
+        let expires = now + lease;
         let arguments = |shift: Shift| {
             let [now, expires] = [now, expires].map(|moment| time(shift.there(moment)));
             named(claim).into_iter().chain([now, expires]).collect()
@@ -316,12 +316,12 @@ impl Changelog for Redis {
     }
 
     /// One call for all: claims that wait for their turn would run out.
-    fn renew_all(&self, claims: &[Claim], lease: Duration, now: Nanos) -> Result<Vec<u64>> {
+    fn renew_all(&self, claims: &[Claim], lease: Duration, now: Timestamp) -> Result<Vec<u64>> {
         if claims.is_empty() {
             return Ok(Vec::new());
         }
         let arguments = |shift: Shift| {
-            let times = [now, after(now, lease)].map(|moment| time(shift.there(moment)));
+            let times = [now, now + lease].map(|moment| time(shift.there(moment)));
             times.into_iter().chain(claims.iter().flat_map(named)).collect()
         };
         let refused = self.link().call_at("renew_all", arguments)?.list()?;
@@ -396,7 +396,7 @@ impl Changelog for Redis {
         Ok(done)
     }
 
-    fn release(&self, claim: &Claim, retry_at: Nanos, now: Nanos) -> Result<()> {
+    fn release(&self, claim: &Claim, retry_at: Timestamp, now: Timestamp) -> Result<()> {
         let mut link = self.link();
         let request = link.next_request();
         let arguments = |shift: Shift| {

@@ -11,14 +11,14 @@
 //! it [insists](Ask::insists). A backlog ends when a worker finds nothing due.
 
 use crate::entry::{Claim, WorkerId};
-use gabion_platform::world::{Nanos, SECOND, after};
+use gabion_platform::world::Timestamp;
 use std::time::Duration;
 
 /// Time after its last sign of life at which a worker is forgotten. Its claims have leases of their own.
 pub const WORKER_TERM: Duration = Duration::from_secs(10);
 
 /// Age from which a sign of life is renewed: not every call writes.
-const FRESH: Nanos = WORKER_TERM.as_secs() as Nanos * SECOND / 4;
+const FRESH: Duration = Duration::from_millis(2500);
 
 /// One call grants a known worker at most its equal share of what is due, divided by this.
 const PARTS: u64 = 4;
@@ -68,7 +68,7 @@ pub struct KnownWorker {
     /// Its name.
     pub worker: WorkerId,
     /// Time of its first sign of life, or of its oldest lease.
-    pub since: Nanos,
+    pub since: Timestamp,
     /// Number of claims that it holds.
     pub claims: u64,
     /// True if it attends, false if only its claims are known.
@@ -80,36 +80,35 @@ pub struct KnownWorker {
 /// What is kept of an attending worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Presence {
-    pub(crate) since: Nanos,
+    pub(crate) since: Timestamp,
     /// Last sign of life.
-    pub(crate) seen: Nanos,
+    pub(crate) seen: Timestamp,
     /// Entries granted since the backlog began.
     pub(crate) granted: u64,
 }
 
 impl Presence {
-    pub(crate) fn new(now: Nanos) -> Presence {
+    pub(crate) fn new(now: Timestamp) -> Presence {
         Presence { since: now, seen: now, granted: 0 }
     }
 
     /// True if the worker is to be forgotten. A sign of life from further in the future than a term was given before
     /// the clock was set back; a worker that lives gives the next one soon.
-    pub(crate) fn is_over(&self, now: Nanos) -> bool {
-        after(self.seen, WORKER_TERM) <= now || self.seen > after(now, WORKER_TERM)
+    pub(crate) fn is_over(&self, now: Timestamp) -> bool {
+        self.seen + WORKER_TERM <= now || self.seen > now + WORKER_TERM
     }
 
     /// True if a sign of life is to be stored.
-    pub(crate) fn is_stale(&self, now: Nanos) -> bool {
-        self.seen > now || self.seen <= now.saturating_sub(FRESH)
+    pub(crate) fn is_stale(&self, now: Timestamp) -> bool {
+        self.seen > now || self.seen <= now - FRESH
     }
 }
 
 /// For a server: the last time of a sign of life that is over at `now`, the last one that is to be renewed, and the
 /// last one that may be true.
 #[cfg(feature = "redis")]
-pub(crate) fn bounds(now: Nanos) -> [Nanos; 3] {
-    let term = WORKER_TERM.as_secs() as Nanos * SECOND;
-    [now.saturating_sub(term), now.saturating_sub(FRESH), after(now, WORKER_TERM)]
+pub(crate) fn bounds(now: Timestamp) -> [Timestamp; 3] {
+    [now - WORKER_TERM, now - FRESH, now + WORKER_TERM]
 }
 
 /// Other workers on hosts that are not draining.

@@ -43,7 +43,7 @@ use gabion_platform::display_path::DisplayPath;
 use gabion_platform::sync::lock;
 use gabion_vault::monitor::Notice;
 use gabion_vault::storage::pool::Registry;
-use gabion_vault::world::{Clock, Nanos, Stopwatch};
+use gabion_vault::world::{Clock, Stopwatch, Timestamp};
 use job::Job;
 use message::Reloaded;
 use notifications::{Notifications, StateError};
@@ -110,7 +110,7 @@ pub enum DaemonError {
         /// Their names.
         sources: Vec<String>,
         /// The time limit.
-        seconds: i64,
+        seconds: u64,
     },
 }
 
@@ -145,7 +145,7 @@ struct Daemon {
     settings: Mutex<Arc<Settings>>,
     notifications: Notifications,
     reloading: Mutex<()>,
-    began: Nanos,
+    began: Timestamp,
     stop: Arc<AtomicBool>,
     over: AtomicBool,
 }
@@ -163,9 +163,8 @@ pub fn run(config: Config, environment: Environment) -> Result<(), DaemonError> 
     let settings = Settings::load(&config.api).map_err(SocketError::Api)?;
     let place = Place::take(&socket, settings.readers())?;
     let tcp = api::bind(&config.api).map_err(SocketError::Api)?;
-    let half = config.stop_within.unsigned_abs() / 2;
     let registry = config.pools.clone().map(Registry::new).or(registry);
-    let patience = Duration::from_nanos(half);
+    let patience = config.stop_within / 2;
     let events = Events::new(Arc::clone(&tell));
     let context = DaemonContext {
         registry,
@@ -369,7 +368,7 @@ impl Daemon {
     /// Stops all sources in parallel, within the configured time.
     fn end(&self) -> Result<(), DaemonError> {
         let within = lock(&self.config).stop_within;
-        let late = stop_all(&self.sources(), Duration::from_nanos(within.unsigned_abs()));
+        let late = stop_all(&self.sources(), within);
         if late.is_empty() {
             return Ok(());
         }
@@ -379,7 +378,7 @@ impl Daemon {
                 let _ = rustix::mount::unmount(&show.at, rustix::mount::UnmountFlags::DETACH);
             }
         }
-        Err(DaemonError::Late { sources: names(&late), seconds: within / gabion_vault::world::SECOND })
+        Err(DaemonError::Late { sources: names(&late), seconds: within.as_secs() })
     }
 
     fn status(&self) -> DaemonStatus {
@@ -413,7 +412,7 @@ impl Daemon {
         self.notifications.adopt(&new).map_err(|error| format!("nothing is changed: {error}"))?;
         let (kept, gone): (Vec<_>, Vec<_>) =
             self.sources().into_iter().partition(|source| new.sources.contains(&source.config));
-        let late = stop_all(&gone, Duration::from_nanos(new.stop_within.unsigned_abs()));
+        let late = stop_all(&gone, new.stop_within);
         let mut troubles = Vec::new();
         for source in &kept {
             if let Err(why) = source.refresh_policy() {

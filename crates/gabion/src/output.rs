@@ -14,7 +14,7 @@
 use gabion::exit::Outcome;
 use gabion::report;
 use gabion_platform::sync;
-use gabion_vault::world::{Nanos, SECOND};
+use gabion_vault::world::{SECOND, Timestamp};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -244,13 +244,14 @@ pub(crate) fn span(seconds: f64) -> String {
 }
 
 /// Age of a time.
-pub(crate) fn ago(now: Nanos, then: Nanos) -> String {
-    let seconds = now.saturating_sub(then) / SECOND;
-    match seconds {
-        ..0 => "in the future".to_owned(),
-        0..120 => format!("{seconds} s ago"),
-        120..7200 => format!("{} min ago", seconds / 60),
-        7200..172_800 => format!("{} h ago", seconds / 3600),
-        _ => format!("{} days ago", seconds / 86400),
+pub(crate) fn ago(now: Timestamp, then: Timestamp) -> String {
+    if then >= now + SECOND {
+        return "in the future".to_owned();
+    }
+    match now.since(then).as_secs() {
+        seconds @ 0..120 => format!("{seconds} s ago"),
+        seconds @ 120..7200 => format!("{} min ago", seconds / 60),
+        seconds @ 7200..172_800 => format!("{} h ago", seconds / 3600),
+        seconds => format!("{} days ago", seconds / 86400),
     }
 }

@@ -23,7 +23,7 @@ use crate::nodes::Nodes;
 use crate::recorder::{Recorder, Rest, Versions};
 use gabion_platform::sync::lock;
 use gabion_vault::changelog::{Span, Window};
-use gabion_vault::world::Nanos;
+use gabion_vault::world::Timestamp;
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
@@ -44,7 +44,7 @@ const PATH_PAUSE: Duration = Duration::from_millis(10);
 /// Versions of files between recorded ranges.
 pub(crate) trait Spans: Send + Sync {
     /// The span from the last one to the present version, if no further write can belong to it.
-    fn close(&self, number: u64, now: Nanos) -> Close;
+    fn close(&self, number: u64, now: Timestamp) -> Close;
 
     /// The span from the last one to a name that no version has. None if nothing is known of the file, and if it has
     /// windows.

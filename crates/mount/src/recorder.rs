@@ -16,7 +16,7 @@ use gabion_vault::policy::Policy;
 use gabion_vault::private::read_text;
 use gabion_vault::tree::{Stat, Tree};
 use gabion_vault::vault::MOUNTED;
-use gabion_vault::world::{Clock, Nanos, SECOND};
+use gabion_vault::world::{Clock, Timestamp};
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::ops::Range;
@@ -26,8 +26,8 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
 /// A file that is written without pause becomes due after this many quiet periods, but not before [`SHORTEST_CAP`].
-const QUIET_PERIODS: Nanos = 10;
-const SHORTEST_CAP: Nanos = 60 * SECOND;
+const QUIET_PERIODS: u32 = 10;
+const SHORTEST_CAP: Duration = Duration::from_secs(60);
 
 /// Range recorded for a change of attributes only, so that a worker examines the file.
 pub(crate) const NO_CONTENT: Range<u64> = 0..1;
@@ -47,7 +47,7 @@ pub enum Outage {
 /// Quiet period of a file before it becomes due, and its priority then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rest {
-    quiet: Nanos,
+    quiet: Duration,
     priority: u8,
 }
 
@@ -265,14 +265,15 @@ impl Recorder {
     }
 
     /// The time.
-    pub(crate) fn now(&self) -> Nanos {
+    pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
     /// Quiet period and priority of a file by the policy.
     pub fn rest_of(&self, path: &[u8], stat: &Stat) -> Rest {
         let treatment = self.policy.decide(path, stat, self.clock.now()).treatment;
-        let (quiet, priority) = treatment.map_or((0, 0), |treatment| (treatment.quiet, treatment.priority));
+        let (quiet, priority) =
+            treatment.map_or((Duration::ZERO, 0), |treatment| (treatment.quiet, treatment.priority));
         Rest { quiet, priority }
     }
 

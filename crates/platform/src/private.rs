@@ -4,10 +4,11 @@
 //! its files.
 
 use crate::tree::{Kind, Tree, absent_is_none, stat_of};
-use crate::world::{SECOND, unique_id};
+use crate::world::{Timestamp, unique_id};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::time::Duration;
 
 /// Most bytes of a file of settings or of a policy.
 pub const MAX_TEXT: u64 = 1 << 20;
@@ -19,7 +20,7 @@ pub const MODE: u32 = 0o600;
 const DRAFT: &str = ".draft-";
 
 /// Age of a draft that nobody will finish.
-const LEFT_AFTER: i64 = 3600 * SECOND;
+const LEFT_AFTER: Duration = Duration::from_secs(3600);
 
 /// Reads a text of at most [`MAX_TEXT`] bytes.
 ///
@@ -73,13 +74,13 @@ pub fn replace(repository: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Removes drafts that processes left which were killed, by the clock of the file system.
-fn forget_drafts(tree: &Tree, name: &str, now: i64) -> io::Result<()> {
+fn forget_drafts(tree: &Tree, name: &str, now: Timestamp) -> io::Result<()> {
     let start = format!("{name}{DRAFT}").into_bytes();
     let directory = tree.directory(b"")?;
     for (found, _) in directory.names()?.iter().filter(|(found, _)| found.starts_with(&start)) {
         // Whoever made it may have renamed it meanwhile.
         let Some(stat) = absent_is_none(directory.stat(found))? else { continue };
-        if stat.kind == Kind::File && stat.mtime < now.saturating_sub(LEFT_AFTER) {
+        if stat.kind == Kind::File && stat.mtime < now - LEFT_AFTER {
             tree.remove(found)?;
         }
     }

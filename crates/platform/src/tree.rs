@@ -12,6 +12,7 @@ pub use ownership::{TRUST, Untrusted, check_alone};
 use stat::stat_at;
 pub use stat::stat_of;
 
+use crate::world::Timestamp;
 use ownership::Ownership;
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, linkat, mkdirat, openat2, renameat,
@@ -66,9 +67,9 @@ pub struct Stat {
     /// Size in bytes.
     pub size: u64,
     /// Time of the last change of its content.
-    pub mtime: i64,
+    pub mtime: Timestamp,
     /// Time of the last change of anything in it.
-    pub ctime: i64,
+    pub ctime: Timestamp,
     /// Number of its inode.
     pub inode: u64,
     /// The file system it is on.
@@ -84,19 +85,18 @@ pub struct Stat {
     /// Allocated bytes on the disk.
     pub allocated: u64,
     /// Time of creation, if the file system records it.
-    pub birth: Option<i64>,
+    pub birth: Option<Timestamp>,
 }
 
-/// Version of a file: equal before and after reading if the bytes belong to one version, and later as long as it is
-/// that version.
+/// Version of a file: equal before and after reading, and later, as long as it is that version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation {
     /// Bytes.
     pub size: u64,
-    /// Time of the last change of the content, in nanoseconds.
-    pub mtime: i64,
-    /// Time of the last change of anything, in nanoseconds.
-    pub ctime: i64,
+    /// Time of the last change of the content.
+    pub mtime: Timestamp,
+    /// Time of the last change of anything.
+    pub ctime: Timestamp,
     /// Number of the inode.
     pub inode: u64,
 }

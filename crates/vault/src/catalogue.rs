@@ -33,7 +33,7 @@ pub use recent::Recent;
 use crate::changelog::database;
 use crate::format::FileId;
 use crate::tree::{Generation, Stat, join, split};
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use copy::Copy;
 use fact::Fact;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -94,9 +94,9 @@ pub struct Entry {
     /// Bytes of its redundancy files.
     pub redundancy: u64,
     /// Time of protection.
-    pub protected_at: Nanos,
+    pub protected_at: Timestamp,
     /// Time of the last scrub.
-    pub scrubbed_at: Option<Nanos>,
+    pub scrubbed_at: Option<Timestamp>,
     /// State.
     pub state: State,
 }
@@ -425,7 +425,7 @@ impl Catalogue {
     ///
     /// # Errors
     /// [`CatalogueError`].
-    pub fn oldest_scrubbed(&self, files: u64, now: Nanos) -> Result<Option<Nanos>> {
+    pub fn oldest_scrubbed(&self, files: u64, now: Timestamp) -> Result<Option<Timestamp>> {
         let query = "SELECT iif(scrubbed_at > ?1, NULL, scrubbed_at) FROM files ORDER BY 1 LIMIT 1 OFFSET ?2";
         let offset = files.saturating_sub(1) as i64;
         let found = self.connection.query_row(query, params![now, offset], |row| row.get(0));

@@ -3,6 +3,7 @@
 use crate::catalogue::{Piece, Problem, State};
 use crate::examine::{Findings, ProtectedFile, StripeFault};
 use crate::tree::Stat;
+use crate::world::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// Damage report of one file.
@@ -32,11 +33,12 @@ impl DamageReport {
 }
 
 /// Size, mtime and inode of a file that was examined.
-pub type ExaminedVersion = (u64, i64, u64);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExaminedVersion(pub u64, #[serde(with = "crate::nanoseconds")] pub Timestamp, pub u64);
 
 /// The version to compare with later.
 pub(crate) fn version_of(stat: Option<&Stat>) -> Option<ExaminedVersion> {
-    stat.map(|stat| (stat.size, stat.mtime, stat.inode))
+    stat.map(|stat| ExaminedVersion(stat.size, stat.mtime, stat.inode))
 }
 
 /// Number of further blocks that the worst stripe may lose. With an unusable redundancy file it is at least one below

@@ -14,17 +14,18 @@ use crate::redundancy::fence::{Fence, is_superseded};
 use crate::redundancy::{Part, PartPath, REDUNDANCY};
 use crate::storage::Repository;
 use crate::tree::{Generation, Stat, Tree, absent_is_none, join, split};
-use crate::world::{Nanos, SECOND};
+use crate::world::Timestamp;
 use std::io;
+use std::time::Duration;
 
 /// Directory of displaced redundancy, below a repository.
 pub(crate) const DISPLACED: &[u8] = b"displaced";
 
 /// Retention while changes are pending or files have failed: one of them may own the redundancy.
-const KEPT_WHILE_BUSY: Nanos = 30 * 24 * 3600 * SECOND;
+const KEPT_WHILE_BUSY: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Retention otherwise. A recent change may not be recorded yet.
-const KEPT: Nanos = 600 * SECOND;
+const KEPT: Duration = Duration::from_secs(600);
 
 /// Version of a file under its present name, to compare with the version that redundancy describes.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +33,7 @@ pub(crate) struct PresentFile {
     /// Present version.
     pub(crate) now: Generation,
     /// Creation time, if the file system records it.
-    pub(crate) birth: Option<Nanos>,
+    pub(crate) birth: Option<Timestamp>,
 }
 
 impl PresentFile {
@@ -200,7 +201,7 @@ pub(crate) fn amount(repository: &Repository) -> io::Result<(u64, u64)> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Awaited {
     /// The whole tree was scanned after this time and all its files are protected.
-    ByNobody(Nanos),
+    ByNobody(Timestamp),
     /// No recorded change is pending.
     Perhaps,
     /// Changes are pending.
@@ -218,7 +219,7 @@ pub(crate) fn purge(
     catalogue: &Catalogue,
     awaited: Awaited,
     is_needed: &dyn Fn(u64) -> bool,
-    now: Nanos,
+    now: Timestamp,
 ) -> io::Result<u64> {
     let Some(directory) = absent_is_none(repository.tree.directory(DISPLACED))? else { return Ok(0) };
     let mut purged = 0;
@@ -231,7 +232,7 @@ pub(crate) fn purge(
         let fence = Fence::new(&place);
         let Some(stat) = repository.tree.find(&place.path)? else { continue };
         // A rename changes the ctime.
-        let age = now.saturating_sub(stat.ctime);
+        let age = now.since(stat.ctime);
         let goes = match awaited {
             Awaited::ByNobody(before) => stat.ctime < before,
             Awaited::Perhaps => age > KEPT,

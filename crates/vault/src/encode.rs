@@ -32,7 +32,7 @@ use crate::storage::{Content, Layout, ParityPlacement, RedundancyLocation, Stora
 use crate::team::Team;
 use crate::tree::{Generation, Stat};
 use crate::version::{is_doubtful, is_in_doubt, is_same_content};
-use crate::world::{Clock, Nanos, unique_id};
+use crate::world::{Clock, Timestamp, unique_id};
 use adopt::adopt;
 pub use error::EncodeError;
 use existing::open_old;
@@ -70,7 +70,7 @@ pub struct Encoded {
     /// Version of the file.
     pub stat: Stat,
     /// Time of protection, as in the headers.
-    pub protected_at: Nanos,
+    pub protected_at: Timestamp,
     /// The code in full, and what blocks have besides signatures.
     pub code: String,
     /// Redundancy columns with a placement.
@@ -146,7 +146,7 @@ pub struct Flushed {
     /// Device number, as in [`Stat`].
     pub device: u64,
     /// Start of the flush.
-    pub at: Nanos,
+    pub at: Timestamp,
 }
 
 /// Plan for one redundancy file.
@@ -429,7 +429,7 @@ impl Encoder<'_> {
         coder: &Arc<Coder>,
         layout: &Layout,
         content: &dyn Content,
-        (stat, read_at): (&Stat, Nanos),
+        (stat, read_at): (&Stat, Timestamp),
         options: EncodeOptions<'_>,
     ) -> Result<RedundancyPlan, EncodeError> {
         let placements =

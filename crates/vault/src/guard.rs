@@ -15,7 +15,7 @@
 use crate::catalogue::{Catalogue, CatalogueError, Change, Class, Recent};
 use crate::policy::Guard;
 use crate::tree::{Tree, absent_is_none, join};
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
@@ -102,7 +102,7 @@ pub fn check(
     known: u64,
     is_empty: bool,
     repository: &Tree,
-    now: Nanos,
+    now: Timestamp,
 ) -> Result<Judgement, GuardError> {
     let counts = catalogue.count_changes()?;
     let (removed, changed) = (counts.of(Class::Removed).0, counts.of(Class::Changed).0);
@@ -132,7 +132,8 @@ fn digest(catalogue: &Catalogue, excused: bool) -> Result<Digest, CatalogueError
                 let word = if restless { "restless" } else { class.word() };
                 hasher.update(word.as_bytes()).update(&(path.len() as u64).to_le_bytes()).update(path);
                 if !restless {
-                    for part in [size.to_le_bytes(), mtime.to_le_bytes(), ctime.to_le_bytes()] {
+                    let [mtime, ctime] = [mtime, ctime].map(|time| time.nanoseconds().to_le_bytes());
+                    for part in [size.to_le_bytes(), mtime, ctime] {
                         hasher.update(&part);
                     }
                 }
@@ -156,7 +157,7 @@ pub fn depends_on_restored(
     catalogue: &Catalogue,
     guard: &Guard,
     known: u64,
-    now: Nanos,
+    now: Timestamp,
 ) -> Result<bool, CatalogueError> {
     let counts = catalogue.count_changes()?;
     let [removed, changed, restored] =
@@ -169,10 +170,10 @@ pub fn depends_on_restored(
 ///
 /// # Errors
 /// The catalogue fails.
-pub fn recent(catalogue: &Catalogue, guard: &Guard, now: Nanos) -> Result<Recent, CatalogueError> {
-    match guard.window {
-        0 => Ok(Recent::default()),
-        window => catalogue.recent(now.saturating_sub(window)),
+pub fn recent(catalogue: &Catalogue, guard: &Guard, now: Timestamp) -> Result<Recent, CatalogueError> {
+    match guard.window.is_zero() {
+        true => Ok(Recent::default()),
+        false => catalogue.recent(now - guard.window),
     }
 }
 
@@ -217,13 +218,13 @@ pub fn clear(
     repository: &Tree,
     catalogue: &Catalogue,
     guard: &Guard,
-    now: Nanos,
+    now: Timestamp,
     approved: Option<&Digest>,
     known: &BTreeSet<Digest>,
 ) -> Result<(), GuardError> {
     forget_approvals(repository, approved.into_iter().chain(known))?;
     catalogue.forget_held()?;
-    let before = if approved.is_some() { Nanos::MAX } else { now.saturating_sub(guard.window) };
+    let before = if approved.is_some() { Timestamp::MAX } else { now - guard.window };
     Ok(catalogue.forget_recent(before)?)
 }
 

@@ -16,6 +16,7 @@ use crate::storage::pool::stub::Stub;
 use crate::tree::join;
 use crate::vault::{Location, Vault, VaultError};
 use crate::world::Clock;
+use crate::world::Timestamp;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -116,7 +117,7 @@ impl Stage {
             std::fs::write(path, BYSTANDER).map_err(at)?;
         }
         std::fs::write(root.join(FILE), content).map_err(at)?;
-        let mut vault = Vault::create(&Location::of(&root, None), None, Clock::manual(0))?;
+        let mut vault = Vault::create(&Location::of(&root, None), None, Clock::manual(Timestamp::EPOCH))?;
         vault.set_policy(&format!("[default]\ncode = \"{code}\"\nblock = \"256\"\n"))?;
         let report = crate::protect::protect(&vault, QUIET);
         assert!(report.is_ok_and(|report| report.done.encoded == 2), "nothing is protected");

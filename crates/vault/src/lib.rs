@@ -27,6 +27,7 @@ pub mod mark;
 pub mod metadata;
 mod missing;
 pub mod monitor;
+pub mod nanoseconds;
 pub mod policy;
 pub mod pool_rebuild;
 pub mod portions;

@@ -5,6 +5,7 @@
 use crate::format::Metadata;
 use crate::format::header::MAX_HEADER;
 use crate::tree::Stat;
+use crate::world::Timestamp;
 use rustix::fs::{
     Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags, fchmod, fchown, fgetxattr, flistxattr,
     flistxattr_query, fsetxattr, futimens,
@@ -76,7 +77,7 @@ pub fn restore(file: &File, metadata: &Metadata) -> Vec<String> {
 }
 
 /// Restores the time of the last change. Returns why it could not be restored.
-pub fn restore_mtime(file: &File, mtime: i64) -> Option<String> {
+pub fn restore_mtime(file: &File, mtime: Timestamp) -> Option<String> {
     failure("times", set_mtime(file, mtime))
 }
 
@@ -103,13 +104,17 @@ pub fn without_privileges(metadata: &Metadata) -> (Metadata, Option<String>) {
     (kept, note)
 }
 
+/// A time for the kernel.
+pub(crate) fn timespec(time: Timestamp) -> Timespec {
+    let (tv_sec, nanoseconds) = time.parts();
+    Timespec { tv_sec, tv_nsec: nanoseconds as _ }
+}
+
 /// Sets the time of the last change.
-pub fn set_mtime(file: &File, mtime: i64) -> rustix::io::Result<()> {
-    let seconds = mtime.div_euclid(crate::world::SECOND);
-    let nanos = mtime.rem_euclid(crate::world::SECOND);
+pub fn set_mtime(file: &File, mtime: Timestamp) -> rustix::io::Result<()> {
     let times = Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-        last_modification: Timespec { tv_sec: seconds, tv_nsec: nanos },
+        last_modification: timespec(mtime),
     };
     futimens(file, &times)
 }

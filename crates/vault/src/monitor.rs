@@ -22,7 +22,7 @@ use crate::mark::{Mark, MarkNotice};
 use crate::policy::Policy;
 use crate::storage::plain::OWN;
 use crate::vault::{Kind, Lock, LockError, Vault};
-use crate::world::{Nanos, SECOND};
+use crate::world::{SECOND, Timestamp};
 use gabion_platform::event::{EventSource, SourceError};
 use gabion_platform::fanotify::Fanotify;
 use gabion_platform::inotify::Inotify;
@@ -55,7 +55,7 @@ pub struct Options {
     /// Maximum read rate in bytes per second, overrides the policy.
     pub rate: Option<u64>,
     /// Interval between scans of the whole tree.
-    pub rescan: Nanos,
+    pub rescan: Duration,
     /// Time that events are left in the kernel, which merges events of the same name.
     pub event_delay: Duration,
     /// Interval at which collected changes are recorded.
@@ -106,7 +106,7 @@ struct Shared {
     over: AtomicBool,
     status: Mutex<Status>,
     /// Time at which the keeper next reads the changelog.
-    due: Mutex<Option<Nanos>>,
+    due: Mutex<Option<Timestamp>>,
     wake: Condvar,
     /// Sequence number of the last change that was recorded and acknowledged.
     acknowledged: AtomicU64,
@@ -144,12 +144,12 @@ impl Shared {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn due(&self) -> MutexGuard<'_, Option<Nanos>> {
+    fn due(&self) -> MutexGuard<'_, Option<Timestamp>> {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes the keeper at `at`, or earlier if it is due before.
-    fn call_keeper(&self, at: Nanos) {
+    fn call_keeper(&self, at: Timestamp) {
         let mut due = self.due();
         if due.is_none_or(|due| at < due) {
             *due = Some(at);

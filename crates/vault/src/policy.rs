@@ -12,12 +12,12 @@ mod units;
 mod users;
 
 pub use exclude::exclude;
-pub use units::{Duration, Percent, Rate, Size, Unusable, usable};
+pub use units::{DurationText, Percent, Rate, Size, Unusable, usable};
 pub use users::UserDecision;
 
 use crate::format::header::coding;
 use crate::tree::{Stat, Tree, split};
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use condition::{Condition, ConditionText, File, Identity};
 use gabion_engine::Code;
 use sections::{GuardText, LimitsText, ReplacedText};
@@ -25,6 +25,7 @@ use serde::Deserialize;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use users::{UserFile, Users, UsersText};
 
 /// Treatment of a file.
@@ -37,11 +38,11 @@ pub struct Treatment {
     /// Block size in bytes, where storage leaves the choice.
     pub block: u64,
     /// Quiet period: time without changes before a file is encoded in the background.
-    pub quiet: Nanos,
+    pub quiet: Duration,
     /// Among due files, those with higher priority come first.
     pub priority: u8,
     /// Interval between scrubs.
-    pub scrub: Nanos,
+    pub scrub: Duration,
     /// A protected file that changes is reported and keeps its redundancy.
     pub write_once: bool,
     /// Every block has a cryptographic hash beside its signature.
@@ -67,7 +68,7 @@ pub struct DirectoryPolicy<'a> {
 
 impl DirectoryPolicy<'_> {
     /// Decides about a file of this directory.
-    pub fn decide(&self, path: &[u8], stat: &Stat, now: Nanos) -> Decision<'_> {
+    pub fn decide(&self, path: &[u8], stat: &Stat, now: Timestamp) -> Decision<'_> {
         self.policy.decide_with(&self.users, path, stat, now)
     }
 
@@ -87,7 +88,7 @@ pub struct Guard {
     /// Smaller change-sets are never held.
     pub at_least: u64,
     /// Deletions and changes within this time are counted together; 0 counts each change-set alone.
-    pub window: Nanos,
+    pub window: Duration,
 }
 
 impl Guard {
@@ -102,7 +103,7 @@ impl Guard {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replaced {
     /// Maximum age.
-    pub keep: Nanos,
+    pub keep: Duration,
     /// Maximum percentage of the repository's file system; the oldest content is removed first.
     pub room: Percent,
 }
@@ -248,9 +249,9 @@ struct Text {
 struct TreatmentText {
     code: Option<toml::Spanned<units::CodeText>>,
     block: Option<toml::Spanned<Size>>,
-    quiet: Option<Duration>,
+    quiet: Option<DurationText>,
     priority: Option<u8>,
-    scrub: Option<Duration>,
+    scrub: Option<DurationText>,
     write_once: Option<bool>,
     strong: Option<bool>,
 }
@@ -271,15 +272,15 @@ struct RuleText {
     projects: Vec<u32>,
     larger: Option<Size>,
     smaller: Option<Size>,
-    older: Option<Duration>,
-    newer: Option<Duration>,
+    older: Option<DurationText>,
+    newer: Option<DurationText>,
     not: Option<toml::Spanned<ConditionText>>,
     protect: Option<bool>,
     code: Option<toml::Spanned<units::CodeText>>,
     block: Option<toml::Spanned<Size>>,
-    quiet: Option<Duration>,
+    quiet: Option<DurationText>,
     priority: Option<u8>,
-    scrub: Option<Duration>,
+    scrub: Option<DurationText>,
     write_once: Option<bool>,
     strong: Option<bool>,
 }
@@ -380,28 +381,28 @@ impl Policy {
         self.tree.as_ref()
     }
 
-    fn file<'a>(&'a self, path: &'a [u8], stat: &'a Stat, now: Nanos) -> File<'a> {
+    fn file<'a>(&'a self, path: &'a [u8], stat: &'a Stat, now: Timestamp) -> File<'a> {
         File { path, stat, now, tree: self.tree.as_ref().map(|tree| (tree, path)) }
     }
 
     /// Decides about the file at `path`.
-    pub fn decide(&self, path: &[u8], stat: &Stat, now: Nanos) -> Decision<'_> {
+    pub fn decide(&self, path: &[u8], stat: &Stat, now: Timestamp) -> Decision<'_> {
         self.decide_with(&self.users_above(split(path).0, now), path, stat, now)
     }
 
     /// The policy for the files of one directory.
-    pub fn in_directory(&self, directory: &[u8], now: Nanos) -> DirectoryPolicy<'_> {
+    pub fn in_directory(&self, directory: &[u8], now: Timestamp) -> DirectoryPolicy<'_> {
         DirectoryPolicy { policy: self, users: self.users_above(directory, now) }
     }
 
-    fn users_above(&self, directory: &[u8], now: Nanos) -> Vec<Arc<UserFile>> {
+    fn users_above(&self, directory: &[u8], now: Timestamp) -> Vec<Arc<UserFile>> {
         match (&self.users, &self.tree) {
             (Some(users), Some(tree)) => users.files(tree, directory, now),
             _ => Vec::new(),
         }
     }
 
-    fn decide_with(&self, users: &[Arc<UserFile>], path: &[u8], stat: &Stat, now: Nanos) -> Decision<'_> {
+    fn decide_with(&self, users: &[Arc<UserFile>], path: &[u8], stat: &Stat, now: Timestamp) -> Decision<'_> {
         let file = self.file(path, stat, now);
         let found = self.rules.iter().position(|rule| rule.condition.holds(&file));
         let treatment = match found {
@@ -423,14 +424,14 @@ impl Policy {
     }
 
     /// For every rule before the deciding one: its name and the condition that does not hold.
-    pub fn refusals(&self, path: &[u8], stat: &Stat, now: Nanos) -> Vec<(&str, String)> {
+    pub fn refusals(&self, path: &[u8], stat: &Stat, now: Timestamp) -> Vec<(&str, String)> {
         let file = self.file(path, stat, now);
         let reasons = self.rules.iter().map(|rule| (&*rule.name, rule.condition.fails(&file)));
         reasons.map_while(|(name, reason)| Some((name, reason?))).collect()
     }
 
     /// The conditions of the deciding rule, as what is true of the file.
-    pub fn reasons(&self, rule: Option<usize>, path: &[u8], stat: &Stat, now: Nanos) -> Vec<String> {
+    pub fn reasons(&self, rule: Option<usize>, path: &[u8], stat: &Stat, now: Timestamp) -> Vec<String> {
         let rule = rule.and_then(|rule| self.rules.get(rule));
         rule.map(|rule| rule.condition.describe(&self.file(path, stat, now))).unwrap_or_default()
     }
@@ -446,10 +447,10 @@ impl Policy {
     }
 
     /// Shortest quiet period that a file can have.
-    pub fn shortest_quiet(&self) -> Nanos {
+    pub fn shortest_quiet(&self) -> Duration {
         let of_rules = self.rules().filter_map(|(_, treatment)| treatment).chain([&self.default]);
         let of_users = self.users.as_ref().and_then(Users::shortest_quiet);
-        of_rules.map(|treatment| treatment.quiet).chain(of_users).min().unwrap_or(0)
+        of_rules.map(|treatment| treatment.quiet).chain(of_users).min().unwrap_or_default()
     }
 
     /// True if all files get the same treatment.
@@ -561,7 +562,7 @@ impl RuleText {
 impl fmt::Display for Treatment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Treatment { code, block, quiet, priority, scrub, write_once, strong, .. } = self;
-        let (quiet, scrub) = (Duration(*quiet), Duration(*scrub));
+        let (quiet, scrub) = (DurationText(*quiet), DurationText(*scrub));
         write!(f, "code {code}, block {}, quiet {quiet}, priority {priority}, scrub {scrub}", Size(*block))?;
         if *strong {
             write!(f, ", blake3 of every block")?;

@@ -39,6 +39,7 @@ use file::Rebuilder;
 use planning::make_plan;
 use shared::rebuild_files;
 use std::collections::BTreeSet;
+use std::time::Duration;
 use survey::{FileHealth, TargetStates, each_file, survey};
 
 /// Share of lost targets, in percent, beyond which the user must confirm.
@@ -117,7 +118,7 @@ pub fn check_mass_failure(pool: &Pool, coders: &Coders, agreed: Option<&str>) ->
         .collect();
     let gone = TargetStates::of(pool).in_state(TargetState::Offline);
     let mut gone: Vec<TargetName> = gone.into_iter().filter(|name| serving.contains(name)).collect();
-    let policy = Policy { delay: 0, redundancy: config.redundancy, share: DEFAULT_SHARE };
+    let policy = Policy { delay: Duration::ZERO, redundancy: config.redundancy, share: DEFAULT_SHARE };
     if policy.too_many(gone.len(), serving.len()).is_some() {
         // Targets that were given up and that no file misses any more are no risk.
         let mut missed = BTreeSet::new();

@@ -24,7 +24,7 @@ use crate::worker::{
     self, Admission, AdmissionContext, Batch, Done, GuardVerdict, Scanned, WorkError, WorkedVault, Worker,
     WorkerOptions,
 };
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use crate::write_once;
 use std::collections::BTreeSet;
 
@@ -323,7 +323,7 @@ pub fn protect(vault: &Vault, context: RunContext<'_>) -> Result<Report, Protect
     vault.catalogue.shorten_journal(LONG_JOURNAL)?;
     // A failure is counted by `gabion status`, and a later run tries again.
     let _ = vault.purge_replaced();
-    vault.catalogue.set_note("last protect", Some(&vault.clock.now().to_string()))?;
+    vault.catalogue.set_time_note("last protect", vault.clock.now())?;
     let pending = vault.changelog.pending()?.entries();
     let is_all = pending == 0 && held.is_none() && done.failures == 0 && seen.unreadable.is_empty();
     purge_displaced(vault, if is_all { Awaited::ByNobody(began) } else { Awaited::Likely });
@@ -547,7 +547,7 @@ fn deferred(
 }
 
 /// Converts a result of the scan to an entry of the changelog that is due now.
-fn change(found: &ScannedChange, now: Nanos) -> Change {
+fn change(found: &ScannedChange, now: Timestamp) -> Change {
     // Due at once in a manual run; deletions first, since they make room.
     let removed = found.class == Class::Removed;
     change_at(found, When::now(now, if removed { u8::MAX } else { found.priority }))

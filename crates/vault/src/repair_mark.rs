@@ -15,6 +15,7 @@ use crate::geometry::Run;
 use crate::redundancy::{Draft, PartPath};
 use crate::storage::{Repository, Storage};
 use crate::tree::{Stat, Tree, absent_is_none, join};
+use crate::world::Timestamp;
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
@@ -39,7 +40,7 @@ type SectorHash = [u8; 8];
 const GONE: u64 = u64::MAX;
 
 /// Time of creation where the file system does not record it.
-const UNKNOWN: i64 = i64::MIN;
+const UNKNOWN: Timestamp = Timestamp::MIN;
 
 /// The file whose repair was begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +49,7 @@ struct Begun {
     inode: u64,
     /// [`GONE`] for a deleted file.
     size: u64,
-    birth: Option<i64>,
+    birth: Option<Timestamp>,
 }
 
 /// Content of a mark.
@@ -113,7 +114,7 @@ impl Mark {
             (Some(Begun { inode: 0, size: GONE, .. }), Some(stat)) => stat.size == 0,
             // The number of a deleted file may be that of a later one.
             (Some(begun), Some(stat)) => {
-                let is_later = |(begun, now): (i64, i64)| begun != now;
+                let is_later = |(begun, now): (Timestamp, Timestamp)| begun != now;
                 stat.inode == begun.inode && !begun.birth.zip(stat.birth).is_some_and(is_later)
             }
             (Some(_), None) => false,
@@ -184,7 +185,7 @@ impl Mark {
         let Begun { inode, size, birth } = self.begun_on.unwrap_or(Begun { inode: 0, size: 0, birth: None });
         bytes.extend(inode.to_le_bytes());
         bytes.extend(size.to_le_bytes());
-        bytes.extend(birth.unwrap_or(UNKNOWN).to_le_bytes());
+        bytes.extend(birth.unwrap_or(UNKNOWN).nanoseconds().to_le_bytes());
         bytes.extend((self.path.len() as u32).to_le_bytes());
         bytes.extend(&self.path);
         bytes.extend((self.blocks.len() as u64).to_le_bytes());
@@ -216,7 +217,7 @@ impl Mark {
         let (inode, size) = (u64::from_le_bytes(take(&mut rest)?), u64::from_le_bytes(take(&mut rest)?));
         let (mut birth, mut path) = (UNKNOWN, Vec::new());
         if !is_second {
-            birth = i64::from_le_bytes(take(&mut rest)?);
+            birth = Timestamp::from_nanoseconds(i64::from_le_bytes(take(&mut rest)?));
             let length = u32::from_le_bytes(take(&mut rest)?);
             let (name, after) = rest.split_at_checked(length as usize)?;
             (path, rest) = (name.to_vec(), after);
@@ -372,9 +373,10 @@ pub(crate) fn forget(storage: &dyn Storage, path: &[u8], stat: Option<&Stat>) ->
 mod tests {
     use super::{Begun, Interrupted, MAGIC, MAGIC_2, Mark, place_of_inode, place_of_path};
     use crate::tree::Stat;
+    use crate::world::Timestamp;
     use std::collections::BTreeMap;
 
-    fn mark(inode: u64, size: u64, birth: Option<i64>) -> Mark {
+    fn mark(inode: u64, size: u64, birth: Option<Timestamp>) -> Mark {
         let blocks = [((3, 1), vec![[1; 8], [2; 8]]), ((9, 0), Vec::new())];
         let path = b"a name".to_vec();
         Mark {
@@ -387,7 +389,7 @@ mod tests {
 
     #[test]
     fn a_mark_is_read_as_it_was_written_or_not_at_all() {
-        for mark in [mark(7, 8, Some(-5)), mark(7, 8, None)] {
+        for mark in [mark(7, 8, Some(Timestamp::from_nanoseconds(-5))), mark(7, 8, None)] {
             let bytes = mark.encode();
             let read = Mark::decode(&bytes).unwrap();
             assert_eq!((read.begun_on, &read.path, &read.blocks), (mark.begun_on, &mark.path, &mark.blocks));
@@ -424,8 +426,11 @@ mod tests {
         assert!(by_inode(stat.inode, stat.birth).has(b"any name", Some(&stat)));
         assert!(by_inode(stat.inode, None).has(b"any name", Some(&stat)));
         assert!(!by_inode(stat.inode + 1, None).has(b"any name", Some(&stat)));
-        let later = Stat { birth: Some(5), ..stat };
-        assert!(!by_inode(stat.inode, Some(4)).has(b"any name", Some(&later)), "a later file of this number");
+        let later = Stat { birth: Some(Timestamp::from_nanoseconds(5)), ..stat };
+        assert!(
+            !by_inode(stat.inode, Some(Timestamp::from_nanoseconds(4))).has(b"any name", Some(&later)),
+            "a later file of this number"
+        );
         let former = with(place_of_path(b"name"), mark(stat.inode, 8, None));
         assert!(former.has(b"another", Some(&stat)), "of the second format, and renamed");
         let gone = with(place_of_path(b"name"), mark(0, super::GONE, None));

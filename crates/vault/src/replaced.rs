@@ -6,16 +6,17 @@
 
 use crate::policy::Replaced as Limits;
 use crate::tree::{Kind, Tree, absent_is_none, join, split};
-use crate::world::{Nanos, SECOND, moment, moment_from};
+use crate::world::{Timestamp, moment, moment_from};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 /// Directory of replaced content, below the repository.
 pub const REPLACED: &[u8] = b"replaced";
 
 /// Minimum age of removed content.
-const NEVER_BEFORE: Nanos = 86_400 * SECOND;
+const NEVER_BEFORE: Duration = Duration::from_secs(86400);
 
 /// Files that were replaced in one run.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -24,7 +25,8 @@ pub struct Run {
     #[serde(skip)]
     pub name: Vec<u8>,
     /// Time of the run.
-    pub at: Nanos,
+    #[serde(serialize_with = "crate::nanoseconds::serialize")]
+    pub at: Timestamp,
     /// Number of files.
     pub files: u64,
     /// Allocated bytes.
@@ -35,7 +37,7 @@ pub struct Run {
 ///
 /// # Errors
 /// The operating system fails.
-pub(crate) fn keep_as(repository: &Tree, now: Nanos, path: &[u8]) -> io::Result<(Vec<u8>, File)> {
+pub(crate) fn keep_as(repository: &Tree, now: Timestamp, path: &[u8]) -> io::Result<(Vec<u8>, File)> {
     let when = moment(now).replace([' ', ':'], "-");
     let mut number = 1;
     loop {
@@ -98,7 +100,7 @@ pub fn remove(repository: &Tree, run: &Run) -> io::Result<()> {
 ///
 /// # Errors
 /// The operating system fails.
-pub fn purge(repository: &Tree, limits: &Limits, now: Nanos) -> io::Result<Vec<Run>> {
+pub fn purge(repository: &Tree, limits: &Limits, now: Timestamp) -> io::Result<Vec<Run>> {
     let mut runs = runs(repository)?;
     if runs.is_empty() {
         return Ok(runs);
@@ -111,11 +113,11 @@ pub fn purge(repository: &Tree, limits: &Limits, now: Nanos) -> io::Result<Vec<R
 }
 
 /// Number of runs to remove, oldest first.
-fn superfluous(runs: &[Run], limits: &Limits, disk: u64, now: Nanos) -> usize {
+fn superfluous(runs: &[Run], limits: &Limits, disk: u64, now: Timestamp) -> usize {
     let room = (u128::from(disk) * u128::from(limits.room.0) / 100) as u64;
     let mut bytes: u64 = runs.iter().map(|run| run.bytes).sum();
     let goes = |run: &&Run| {
-        let age = now.saturating_sub(run.at);
+        let age = now.since(run.at);
         let goes = age > NEVER_BEFORE && (age > limits.keep || bytes > room);
         bytes -= run.bytes;
         goes
@@ -149,12 +151,13 @@ mod tests {
     use super::{Run, superfluous};
     use crate::policy::{Percent, Replaced};
     use crate::world::SECOND;
+    use crate::world::Timestamp;
 
     #[test]
     fn old_and_large_runs_go_and_those_of_the_last_day_never() {
         let day = 86_400 * SECOND;
-        let now = 100 * day;
-        let run = |days: i64, bytes| Run { name: Vec::new(), at: now - days * day, files: 1, bytes };
+        let now = Timestamp::EPOCH + 100 * day;
+        let run = |days: u32, bytes| Run { name: Vec::new(), at: now - days * day, files: 1, bytes };
         let limits = Replaced { keep: 30 * day, room: Percent(10) };
         let runs = [run(50, 1), run(31, 1), run(20, 60), run(2, 50), run(1, 500), run(0, 1)];
         assert_eq!(superfluous(&runs, &limits, 10_000, now), 2, "only the old ones");

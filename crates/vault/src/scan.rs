@@ -14,7 +14,7 @@ use crate::retry::Failure;
 use crate::storage::Storage;
 use crate::tree::{Generation, Kind, Stat, join, split};
 use crate::version::is_in_doubt;
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use crate::write_once;
 use ahead::Ahead;
 use std::collections::{BTreeSet, HashSet};
@@ -92,7 +92,7 @@ pub struct Scanner<'a> {
     /// Paths to scan, with everything below; the empty path is the whole tree.
     pub within: &'a [Vec<u8>],
     /// Time, for rules about age.
-    pub now: Nanos,
+    pub now: Timestamp,
     /// If set, headers of unchanged files' redundancy are read, to find older format versions.
     pub renews: Option<&'a Coders>,
     /// Called with the number of files seen.

@@ -1,12 +1,12 @@
 //! Schedules: scrubs by share and period, retries after failures. Computed from times only.
 
 use crate::local_time::Zone;
-use crate::world::{Nanos, SECOND};
+use crate::world::{SECOND, Timestamp};
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
-const HOUR: Nanos = 3600 * SECOND;
-const DAY: Nanos = 24 * HOUR;
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Hours of the day, in local time unless `UTC` follows: from the first up to, not including, the second. `22-6`
 /// includes midnight.
@@ -47,13 +47,13 @@ impl fmt::Display for Hours {
 
 impl Hours {
     /// True if a time is within the hours.
-    pub fn contain(&self, now: Nanos) -> bool {
+    pub fn contain(&self, now: Timestamp) -> bool {
         let (hour, from, to) = (self.zone.hour(now), self.from, self.to);
         if from < to { (from..to).contains(&hour) } else { hour >= from || hour < to }
     }
 
     /// The first time at or after `now` within the hours.
-    pub fn next(&self, now: Nanos) -> Nanos {
+    pub fn next(&self, now: Timestamp) -> Timestamp {
         if self.contain(now) {
             return now;
         }
@@ -65,7 +65,7 @@ impl Hours {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rhythm {
     /// Period.
-    pub every: Nanos,
+    pub every: Duration,
     /// Share of one run in percent.
     pub percent: u8,
     /// Hours in which a run may be active; none for no limit.
@@ -81,7 +81,7 @@ pub enum Impossible {
     )]
     Share {
         /// Period in whole days.
-        days: i64,
+        days: u64,
         /// Smallest possible share.
         percent: u8,
     },
@@ -98,10 +98,9 @@ impl Rhythm {
     ///
     /// # Errors
     /// See [`Impossible`].
-    pub fn new(every: Nanos, percent: Option<u8>, hours: Option<Hours>) -> Result<Rhythm, Impossible> {
+    pub fn new(every: Duration, percent: Option<u8>, hours: Option<Hours>) -> Result<Rhythm, Impossible> {
         let every = every.max(SECOND);
-        let daily = 100_i128 * i128::from(DAY);
-        let daily = u8::try_from((daily + i128::from(every) - 1) / i128::from(every)).unwrap_or(100);
+        let daily = u8::try_from((100 * DAY.as_nanos()).div_ceil(every.as_nanos())).unwrap_or(100);
         let daily = daily.clamp(1, 100);
         let percent = percent.unwrap_or(daily);
         if !(1..=100).contains(&percent) {
@@ -111,25 +110,25 @@ impl Rhythm {
             return Err(Impossible::Often);
         }
         if hours.is_some() && percent < daily {
-            return Err(Impossible::Share { days: every / DAY, percent: daily });
+            return Err(Impossible::Share { days: every.as_secs() / DAY.as_secs(), percent: daily });
         }
         Ok(Rhythm { every, percent, hours })
     }
 
     /// Time between the starts of two runs.
-    pub fn interval(&self) -> Nanos {
-        ((i128::from(self.every) * i128::from(self.percent) / 100) as Nanos).max(SECOND)
+    pub fn interval(&self) -> Duration {
+        (self.every.saturating_mul(u32::from(self.percent)) / 100).max(SECOND)
     }
 
     /// Start of the next run, `now` or later; `last` is the start of the last completed run.
-    pub fn next(&self, last: Option<Nanos>, now: Nanos) -> Nanos {
+    pub fn next(&self, last: Option<Timestamp>, now: Timestamp) -> Timestamp {
         // A time in the future is from before the clock was set back and must not defer scrubs.
-        let due = last.map_or(now, |last| last.min(now).saturating_add(self.interval())).max(now);
+        let due = last.map_or(now, |last| last.min(now) + self.interval()).max(now);
         self.hours.map_or(due, |hours| hours.next(due))
     }
 
     /// True if a run may be active.
-    pub fn may_run(&self, now: Nanos) -> bool {
+    pub fn may_run(&self, now: Timestamp) -> bool {
         self.hours.is_none_or(|hours| hours.contain(now))
     }
 }
@@ -137,34 +136,34 @@ impl Rhythm {
 /// Retry times after failures: the pause doubles each time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
-    first: Nanos,
-    longest: Nanos,
+    first: Duration,
+    longest: Duration,
     failures: u32,
-    next: Nanos,
+    next: Timestamp,
 }
 
 impl Backoff {
     /// With the first and the longest pause.
-    pub fn new(first: Nanos, longest: Nanos) -> Backoff {
-        Backoff { first, longest, failures: 0, next: Nanos::MIN }
+    pub fn new(first: Duration, longest: Duration) -> Backoff {
+        Backoff { first, longest, failures: 0, next: Timestamp::MIN }
     }
 
     /// Records a failure. Returns the time of the retry.
-    pub fn failed(&mut self, now: Nanos) -> Nanos {
+    pub fn failed(&mut self, now: Timestamp) -> Timestamp {
         let pause = self.first.saturating_mul(1 << self.failures.min(30)).min(self.longest);
         self.failures = self.failures.saturating_add(1);
-        self.next = now.saturating_add(pause);
+        self.next = now + pause;
         self.next
     }
 
     /// Records a success: the pause starts again with its first length.
     pub fn succeeded(&mut self) {
-        (self.failures, self.next) = (0, Nanos::MIN);
+        (self.failures, self.next) = (0, Timestamp::MIN);
     }
 
     /// True if the pause has passed. A clock that was set back does not extend it beyond its maximum.
-    pub fn is_over(&self, now: Nanos) -> bool {
-        now >= self.next || self.next.saturating_sub(now) > self.longest
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        now >= self.next || self.next.since(now) > self.longest
     }
 
     /// Number of consecutive failures.

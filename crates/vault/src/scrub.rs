@@ -19,12 +19,13 @@ use crate::throttle::Throttle;
 use crate::tree::Stat;
 use crate::vault::Vault;
 use crate::worker;
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use serde::{Deserialize, Serialize};
 use shared::Scrub;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Largest file that is examined by one thread, in bytes. Larger ones use all threads.
 const SMALL_FILE: u64 = 16 << 20;
@@ -35,7 +36,7 @@ pub enum Selection {
     /// All files.
     All,
     /// Files whose last scrub is older than this.
-    OlderThan(Nanos),
+    OlderThan(Duration),
     /// Files whose last complete verification is older than the `scrub` interval of their policy.
     Due,
     /// This percentage of all files, those with the oldest scrub first.
@@ -119,11 +120,11 @@ fn scrub_at_rate(
 ) -> Result<Report, CatalogueError> {
     let catalogue = &vault.catalogue;
     let now = vault.clock.now();
-    let interrupted = catalogue.note(NOTE)?.and_then(|note| note.parse::<Nanos>().ok());
+    let interrupted = catalogue.time_note(NOTE)?;
     let since = match interrupted.filter(|_| options.resume) {
         Some(since) => since,
         None => {
-            catalogue.set_note(NOTE, Some(&now.to_string()))?;
+            catalogue.set_time_note(NOTE, now)?;
             now
         }
     };
@@ -131,10 +132,10 @@ fn scrub_at_rate(
     let mut left = u64::MAX;
     let limit = match options.selection {
         Selection::All | Selection::Due => None,
-        Selection::OlderThan(age) => Some(now.saturating_sub(age)),
+        Selection::OlderThan(age) => Some(now - age),
         Selection::Percent(share) => {
             left = (catalogue.count()? * u64::from(share)).div_ceil(100);
-            Some(catalogue.oldest_scrubbed(left, now)?.unwrap_or(Nanos::MIN))
+            Some(catalogue.oldest_scrubbed(left, now)?.unwrap_or(Timestamp::MIN))
         }
     };
     let total = catalogue.matrix(path)?.iter().fold((0, 0), |sum, row| (sum.0 + row.2, sum.1 + row.3));
@@ -186,7 +187,7 @@ fn scrub_at_rate(
     if !report.stopped {
         catalogue.set_note(NOTE, None)?;
         if options.selection == Selection::All && path.is_empty() {
-            catalogue.set_note("last scrub", Some(&vault.clock.now().to_string()))?;
+            catalogue.set_time_note("last scrub", vault.clock.now())?;
         }
     }
     Ok(report)

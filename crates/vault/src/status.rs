@@ -18,7 +18,7 @@ use crate::storage::Target;
 use crate::storage::pool::{Mirrors, Pool};
 use crate::tree::{Stat, is_below};
 use crate::vault::Vault;
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Files and bytes.
@@ -45,7 +45,7 @@ pub struct Status {
     /// Files whose present version is not protected.
     pub pending: Amount,
     /// Time of the oldest unprotected change.
-    pub oldest: Option<Nanos>,
+    pub oldest: Option<Timestamp>,
     /// Degraded, damaged and lost files, up to the requested number.
     pub affected: Vec<Affected>,
     /// Files that grew and also changed in blocks that existed before, with the number of ranges: by a program or by
@@ -62,13 +62,13 @@ pub struct Status {
     /// Monitors of the deployment, running and lost; none if the changelog is for one host.
     pub monitors: Vec<KnownMonitor>,
     /// Time by which all files were last scrubbed.
-    pub last_scrub: Option<Nanos>,
+    pub last_scrub: Option<Timestamp>,
     /// Files that were never scrubbed.
     pub never_scrubbed: u64,
     /// Files whose scrub is overdue by their policy.
     pub overdue: Overdue,
     /// End of the last protect, or the last time a watch protected a file.
-    pub last_protect: Option<Nanos>,
+    pub last_protect: Option<Timestamp>,
     /// Bytes of protected files, and of their redundancy.
     pub data_bytes: u64,
     /// See `data_bytes`.
@@ -139,10 +139,10 @@ pub fn status(
         user_policies: user_policy_warnings(vault)?.unwrap_or(0),
         queued: 0,
         monitors: vault.changelog.monitors().map_or(Ok(Vec::new()), Monitors::known_monitors)?,
-        last_scrub: note(vault, "last scrub")?,
+        last_scrub: catalogue.time_note("last scrub")?,
         never_scrubbed: 0,
         overdue: Overdue::default(),
-        last_protect: note(vault, "last protect")?,
+        last_protect: catalogue.time_note("last protect")?,
         data_bytes: 0,
         redundancy_bytes: 0,
         targets: vault.storage.targets(),
@@ -281,10 +281,6 @@ fn of_its_file(
     Ok((known, Entry { state: State::Protected, ..entry }))
 }
 
-fn note(vault: &Vault, key: &str) -> Result<Option<Nanos>, CatalogueError> {
-    Ok(vault.catalogue.note(key)?.and_then(|note| note.parse().ok()))
-}
-
 impl Status {
     fn count(&mut self, entry: &Entry, is_current: bool) {
         let size = entry.generation.size;
@@ -326,7 +322,7 @@ impl Status {
 
     /// Time since which a pending file is unprotected. If its mtime is older than its arrival or in the future, the
     /// ctime is used.
-    fn unprotected_since(&self, stat: &Stat, now: Nanos) -> Nanos {
+    fn unprotected_since(&self, stat: &Stat, now: Timestamp) -> Timestamp {
         let plausible =
             self.last_protect.is_none_or(|last| last <= stat.mtime || last > now) && stat.mtime <= now;
         if plausible { stat.mtime } else { stat.ctime.min(now) }

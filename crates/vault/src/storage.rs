@@ -17,6 +17,7 @@ use crate::geometry::{Geometry, GeometryError, Run};
 use crate::redundancy::{PartPath, REDUNDANCY};
 use crate::retry::{Retry, Retryable};
 use crate::tree::{Generation, Names, Stat, Tree, join};
+use crate::world::Timestamp;
 use deadline_io::DeadlineIo;
 use gabion_engine::Code;
 use gabion_platform::window::Window;
@@ -292,7 +293,7 @@ pub trait Repairable {
     fn finish(
         &mut self,
         metadata: &Metadata,
-        mtime: Option<i64>,
+        mtime: Option<Timestamp>,
         is_right: IsRight<'_>,
     ) -> io::Result<(Vec<String>, Stat)>;
 }

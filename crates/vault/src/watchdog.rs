@@ -7,14 +7,15 @@
 //! exact set of targets that was shown.
 
 use crate::storage::pool::config::TargetName;
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// Thresholds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     /// Time for which a target may be unreachable before it is given up.
-    pub delay: Nanos,
+    pub delay: Duration,
     /// Number of targets (m) that may be lost at once without confirmation.
     pub redundancy: usize,
     /// Share of all targets, in percent, that may be lost at once without confirmation.
@@ -46,7 +47,7 @@ pub enum Decision {
         /// Targets.
         gone: Vec<TargetName>,
         /// Time at which the first of them is given up.
-        until: Nanos,
+        until: Timestamp,
     },
     /// Give up these targets, and reconstruct their columns.
     Rebuild {
@@ -120,7 +121,7 @@ pub fn agreement<'a>(pool: &str, gone: impl IntoIterator<Item = &'a TargetName>)
 pub struct Watchdog {
     pool: String,
     policy: Policy,
-    gone_since: BTreeMap<TargetName, Nanos>,
+    gone_since: BTreeMap<TargetName, Timestamp>,
     agreed: Option<String>,
 }
 
@@ -136,7 +137,7 @@ impl Watchdog {
     }
 
     /// Decides at time `now`, given the presence of all targets except retired ones.
-    pub fn decide(&mut self, now: Nanos, targets: &[(TargetName, TargetPresence)]) -> Decision {
+    pub fn decide(&mut self, now: Timestamp, targets: &[(TargetName, TargetPresence)]) -> Decision {
         let of = |wanted: TargetPresence| -> Vec<TargetName> {
             targets.iter().filter(|(_, presence)| *presence == wanted).map(|(name, _)| name.clone()).collect()
         };
@@ -148,9 +149,8 @@ impl Watchdog {
             let since = self.gone_since.entry(name.clone()).or_insert(now);
             *since = (*since).min(now);
         }
-        let due_at = |name: &TargetName| {
-            self.gone_since.get(name).map_or(now, |since| since.saturating_add(self.policy.delay))
-        };
+        let due_at =
+            |name: &TargetName| self.gone_since.get(name).map_or(now, |since| *since + self.policy.delay);
         let due: Vec<TargetName> = gone.iter().filter(|name| due_at(name) <= now).cloned().collect();
         if !due.is_empty() {
             let all_gone: Vec<TargetName> = gone.iter().chain(&given_up).cloned().collect();

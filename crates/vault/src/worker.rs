@@ -46,6 +46,7 @@ pub(crate) use moving::recover;
 use pace::{Budget, Pace, Patience};
 pub(crate) use scope::MISSING_RETRY_TIME;
 pub use scope::Scanned;
+use std::time::Duration;
 
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::changelog::{self, Ask, Changelog, Claim, Refusal, WorkerId};
@@ -59,7 +60,7 @@ use crate::run::RunContext;
 use crate::storage::Storage;
 use crate::team::LEASE;
 use crate::vault::{Vault, VaultError};
-use crate::world::{Clock, Nanos, SECOND};
+use crate::world::{Clock, SECOND};
 use select::Selected;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -68,13 +69,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const SMALL_FILE: u64 = 16 << 20;
 
 /// Interval at which [`Worker::drain_all`] checks for claims of other workers.
-const POLL: std::time::Duration = std::time::Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(100);
 
 /// Default delay before a failed file is tried again.
-pub const RETRY: Nanos = SECOND;
+pub const RETRY: Duration = SECOND;
 
 /// Factor of the delay for a file that fails until somebody changes something.
-const LONG_RETRY: Nanos = 10;
+const LONG_RETRY: u32 = 10;
 
 /// Immediate attempts for a file that changes while it is read.
 const TRIES: u32 = 3;
@@ -151,7 +152,7 @@ pub struct WorkerOptions<'a> {
     /// Hold changed or deleted files until the change-set is approved (guards).
     pub hold: bool,
     /// Delay before a failed file is tried again.
-    pub retry: Nanos,
+    pub retry: Duration,
     /// True if the caller receives live events. The worker then also reports inodes that may have further hard links.
     pub live_events: bool,
     /// A person approved the changes: a file that has the size and mtime of another one but different content is
@@ -400,12 +401,12 @@ impl Worker<'_> {
         let now = self.vault.clock.now();
         let again = why.retry() == Retry::Now && claim.entry.attempts < TRIES;
         let pause = match why.retry() {
-            _ if again => 0,
+            _ if again => Duration::ZERO,
             Retry::Now | Retry::Later => self.options.retry,
             // A change is an event, which makes the entry due again; this is for changes without one.
             Retry::AfterChange | Retry::Never => self.options.retry.saturating_mul(LONG_RETRY),
         };
-        let retry_at = now.saturating_add(pause);
+        let retry_at = now + pause;
         let released = self.vault.changelog.release(claim, retry_at, now);
         // If the file was renamed or deleted meanwhile, a later entry covers it and this is no failure.
         let overtaken = is_overtaken(&released);

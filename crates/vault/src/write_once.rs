@@ -6,7 +6,7 @@
 use crate::catalogue::{Catalogue, CatalogueError, Entry, State};
 use crate::policy::Policy;
 use crate::tree::Stat;
-use crate::world::Nanos;
+use crate::world::Timestamp;
 
 /// True if the content of a protected file changed although a rule makes the file write-once, and no person accepted
 /// this version.
@@ -19,7 +19,7 @@ pub(crate) fn is_violated(
     path: &[u8],
     known: &Entry,
     stat: &Stat,
-    now: Nanos,
+    now: Timestamp,
 ) -> Result<bool, CatalogueError> {
     if !known.is_another_version(stat) {
         return Ok(false);

@@ -7,6 +7,7 @@ use gabion_changelog::measure::{Load, measure};
 use gabion_testkit::port;
 use gabion_vault::changelog::{Change, Changelog, Embedded, Redis, Server, When, WorkerId};
 use gabion_vault::world::Stopwatch;
+use gabion_vault::world::Timestamp;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
@@ -96,7 +97,7 @@ const EACH: [&str; 6] =
 
 /// Files per second of each operation of two empty changelogs: those that record, and those of workers.
 fn rates(recorded: &dyn Changelog, claimed: &dyn Changelog, files: u64) -> Result<Vec<(&'static str, f64)>> {
-    let when = When::now(1, 0);
+    let when = When::now(Timestamp::from_nanoseconds(1), 0);
     let (worker, mut rates) = (WorkerId("bench".to_owned()), Vec::new());
     let mut record = |case, change: &dyn Fn(u64) -> Change| -> Result<()> {
         let clock = Stopwatch::start();
@@ -113,14 +114,17 @@ fn rates(recorded: &dyn Changelog, claimed: &dyn Changelog, files: u64) -> Resul
     let (mut claims, mut seconds) = (Vec::new(), [0.0; 3]);
     while claims.len() < files as usize {
         let clock = Stopwatch::start();
-        let some = claimed.claim(&worker, 64, LEASE, 2)?;
+        let some = claimed.claim(&worker, 64, LEASE, Timestamp::from_nanoseconds(2))?;
         seconds[0] += clock.seconds();
         ensure!(!some.is_empty(), "{} of {files} files can be claimed", claims.len());
         claims.extend(some);
     }
     for some in claims.chunks(64) {
         let clock = Stopwatch::start();
-        ensure!(claimed.renew_all(some, LEASE, 2)?.is_empty(), "claims were refused");
+        ensure!(
+            claimed.renew_all(some, LEASE, Timestamp::from_nanoseconds(2))?.is_empty(),
+            "claims were refused"
+        );
         seconds[1] += clock.seconds();
         let (clock, some) = (Stopwatch::start(), some.iter().collect::<Vec<_>>());
         for completion in claimed.complete_all(&some)? {

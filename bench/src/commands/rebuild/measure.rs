@@ -9,6 +9,7 @@ use gabion_vault::coder::Coders;
 use gabion_vault::degraded::DegradedReader;
 use gabion_vault::format::Metadata;
 use gabion_vault::storage::pool::{NewTarget, Options, Pool};
+use gabion_vault::world::Timestamp;
 use serde_json::Value;
 use std::fs::File;
 use std::io::Read;
@@ -41,7 +42,12 @@ impl Bench {
         let source = bench.dir.path().join("source");
         for number in 0..files {
             fill(&source, size, number as u64)?;
-            pool.put(&name(number), &mut File::open(&source)?, &Metadata::default(), 5)?;
+            pool.put(
+                &name(number),
+                &mut File::open(&source)?,
+                &Metadata::default(),
+                Timestamp::from_nanoseconds(5),
+            )?;
         }
         std::fs::remove_file(source)?;
         gabion(&["protect", "--json"], &bench.target(1), &[])?;

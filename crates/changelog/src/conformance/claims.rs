@@ -24,10 +24,10 @@ pub(super) fn one_worker_at_a_time(site: Site<'_>, name: &str) {
         (T0 + 10 * SECOND, Sequence(1), 0)
     );
     assert_eq!(all(&*log)[0].token, Some(first.token));
-    assert_eq!(claim(&*log, "second", 9, T0 + 10 * SECOND - 1), []);
+    assert_eq!(claim(&*log, "second", 9, T0 + 10 * SECOND - Duration::from_nanos(1)), []);
     log.renew(&mut first, Duration::from_secs(10), T0 + 9 * SECOND).expect("renewed");
     assert_eq!(first.expires, T0 + 19 * SECOND);
-    assert_eq!(claim(&*log, "second", 9, T0 + 19 * SECOND - 1), []);
+    assert_eq!(claim(&*log, "second", 9, T0 + 19 * SECOND - Duration::from_nanos(1)), []);
     assert!(log.still_mine(&first).expect("an answer"));
 
     let second = claim_one(&*log, "second", T0 + 19 * SECOND);
@@ -124,7 +124,7 @@ pub(super) fn claims_are_renewed_together(site: Site<'_>, name: &str) {
     let refused = log.renew_all(&held, Duration::from_secs(10), T0 + 9 * SECOND).expect("an answer");
     assert_eq!(refused, [held[2].token, held[3].token], "what is done, or elsewhere, is not held");
     assert_eq!(paths(&claim(&*log, "second", 9, T0 + 10 * SECOND)), ["4"], "its worker had the time to stop");
-    assert_eq!(claim(&*log, "second", 9, T0 + 19 * SECOND - 1), []);
+    assert_eq!(claim(&*log, "second", 9, T0 + 19 * SECOND - Duration::from_nanos(1)), []);
     assert_eq!(paths(&claim(&*log, "second", 9, T0 + 19 * SECOND)), ["0", "1"], "all end together");
 }
 
@@ -150,31 +150,37 @@ pub(super) fn what_came_after_the_claim_stays(site: Site<'_>, name: &str) {
     record(&*log, &[Change::modify("a", 0..10, now()), Change::modify("a", 50..60, now())]);
     let claimed = claim_one(&*log, "w", T0);
     assert_eq!(claimed.entry.sequence, Sequence(2));
-    record(&*log, &[Change::modify("a", 5..20, at(T0 + 1)), Change::modify("a", 90..99, at(T0 + 2))]);
+    record(
+        &*log,
+        &[
+            Change::modify("a", 5..20, at(T0 + Duration::from_nanos(1))),
+            Change::modify("a", 90..99, at(T0 + Duration::from_nanos(2))),
+        ],
+    );
     assert_eq!(shown_all(&*log), ["a Modify 0..20 50..60 90..99"], "until it is done, all of it is pending");
     assert_eq!(log.complete(&claimed).expect("completed"), Completion::Newer);
     assert_eq!(shown_all(&*log), ["a Modify 5..20 90..99"]);
-    assert_eq!((all(&*log)[0].first, all(&*log)[0].sequence), (T0 + 1, Sequence(4)));
+    assert_eq!((all(&*log)[0].first, all(&*log)[0].sequence), (T0 + Duration::from_nanos(1), Sequence(4)));
 
     // If the worker dies, the next one gets all of it.
-    let dead = claim_one(&*log, "w", T0 + 2);
-    record(&*log, &[Change::modify("a", 0..1, at(T0 + 3))]);
+    let dead = claim_one(&*log, "w", T0 + Duration::from_nanos(2));
+    record(&*log, &[Change::modify("a", 0..1, at(T0 + Duration::from_nanos(3)))]);
     let next = claim_one(&*log, "v", T0 + 60 * SECOND);
     assert_eq!(next.entry.ranges.as_slice(), [0..1, 5..20, 90..99]);
     assert_refused(log.complete(&dead), dead.token, Refusal::Lost);
 
     // A deletion during the claim is news, too; and a file that is there again is whole.
-    record(&*log, &[Change::delete("a", at(T0 + 4))]);
+    record(&*log, &[Change::delete("a", at(T0 + Duration::from_nanos(4)))]);
     assert_eq!(log.complete(&next).expect("completed"), Completion::Newer);
     assert_eq!(shown_all(&*log), ["a Delete"]);
     let deleting = claim_one(&*log, "w", T0 + 60 * SECOND);
-    record(&*log, &[Change::modify("a", 3..4, at(T0 + 5))]);
+    record(&*log, &[Change::modify("a", 3..4, at(T0 + Duration::from_nanos(5)))]);
     assert_eq!(log.complete(&deleting).expect("completed"), Completion::Newer);
     assert_eq!(shown_all(&*log), ["a Modify whole"]);
 
     // What is renamed onto a claimed path is news for that claim.
     let replaced = claim_one(&*log, "w", T0 + 60 * SECOND);
-    record(&*log, &[Change::rename("b", "a", at(T0 + 6))]);
+    record(&*log, &[Change::rename("b", "a", at(T0 + Duration::from_nanos(6)))]);
     assert_eq!(log.complete(&replaced).expect("completed"), Completion::Newer);
     assert_eq!(shown_all(&*log), ["a Move from b"]);
 }
@@ -199,11 +205,11 @@ pub(super) fn release_counts_attempts(site: Site<'_>, name: &str) {
     let log = site(name);
     record(&*log, &[Change::modify("a", 0..9, now())]);
     for attempt in 0..3 {
-        let time = T0 + i64::from(attempt) * SECOND;
+        let time = T0 + attempt * SECOND;
         let claimed = claim_one(&*log, "w", time);
         assert_eq!(claimed.entry.attempts, attempt);
         log.release(&claimed, time + SECOND, time).expect("released");
-        assert_eq!(claim(&*log, "w", 9, time + SECOND - 1), []);
+        assert_eq!(claim(&*log, "w", 9, time + SECOND - Duration::from_nanos(1)), []);
         assert_refused(log.release(&claimed, time, time), claimed.token, Refusal::Lost);
     }
     let claimed = claim_one(&*log, "w", T0 + 9 * SECOND);
@@ -232,13 +238,13 @@ pub(super) fn a_claim_whose_file_moved_is_refused(site: Site<'_>, name: &str) {
 pub(super) fn claims_never_touch_the_same_path(site: Site<'_>, name: &str) {
     let log = site(name);
     let changes = [
-        Change::rename("log.1", "log.2", at(T0 - 9)),
-        Change::rename("log", "log.1", at(T0 - 8)),
-        Change::modify_whole("log", at(T0 - 7)),
-        Change::gap("", at(T0 - 6)),
-        Change::delete("d", at(T0 - 5)),
-        Change::modify_whole("d/x", at(T0 - 4)),
-        Change::modify_whole("dx", at(T0 - 3)),
+        Change::rename("log.1", "log.2", at(T0 - Duration::from_nanos(9))),
+        Change::rename("log", "log.1", at(T0 - Duration::from_nanos(8))),
+        Change::modify_whole("log", at(T0 - Duration::from_nanos(7))),
+        Change::gap("", at(T0 - Duration::from_nanos(6))),
+        Change::delete("d", at(T0 - Duration::from_nanos(5))),
+        Change::modify_whole("d/x", at(T0 - Duration::from_nanos(4))),
+        Change::modify_whole("dx", at(T0 - Duration::from_nanos(3))),
     ];
     record(&*log, &changes);
     let expected: [&[&str]; 3] = [&["log.2", "", "d", "dx"], &["log.1", "d/x"], &["log"]];
@@ -252,10 +258,13 @@ pub(super) fn claims_never_touch_the_same_path(site: Site<'_>, name: &str) {
     // Who waits keeps its place: the deletion is next, whatever else is due beneath it.
     record(&*log, &[Change::modify_whole("d/x", now())]);
     let working = claim_one(&*log, "w", T0);
-    record(&*log, &[Change::rename("d", "e", now()), Change::modify_whole("d/z", at(T0 + 1))]);
-    assert_eq!(claim(&*log, "v", 9, T0 + 1), []);
+    record(
+        &*log,
+        &[Change::rename("d", "e", now()), Change::modify_whole("d/z", at(T0 + Duration::from_nanos(1)))],
+    );
+    assert_eq!(claim(&*log, "v", 9, T0 + Duration::from_nanos(1)), []);
     assert!(log.complete(&working).is_err());
-    assert_eq!(paths(&claim(&*log, "v", 9, T0 + 1)), ["e"]);
+    assert_eq!(paths(&claim(&*log, "v", 9, T0 + Duration::from_nanos(1))), ["e"]);
 }
 
 /// A worker that was asked for single files takes these and no others, due or not.

@@ -5,6 +5,7 @@ use crate::change::{Change, MAX_PATH, Span};
 use crate::entry::{Kind, Sequence, Summary};
 use crate::error::Error;
 use crate::ranges::{KEPT_RANGES, MAX_RANGES};
+use std::time::Duration;
 
 fn modify(path: &str, start: u64, end: u64) -> Change {
     Change::modify(path, start..end, now())
@@ -174,20 +175,26 @@ pub(super) fn sums(site: Site<'_>, name: &str) {
     let log = site(name);
     assert_eq!(log.pending().expect("sums"), Summary::default());
     let changes = [
-        Change::modify_whole("a", at(T0 + 5)),
-        Change::modify_whole("b", at(T0 + 3)),
-        Change::delete("c", at(T0 + 4)),
-        Change::rename("x", "y", at(T0 + 9)),
-        Change::gap("z", at(T0 + 9)),
+        Change::modify_whole("a", at(T0 + Duration::from_nanos(5))),
+        Change::modify_whole("b", at(T0 + Duration::from_nanos(3))),
+        Change::delete("c", at(T0 + Duration::from_nanos(4))),
+        Change::rename("x", "y", at(T0 + Duration::from_nanos(9))),
+        Change::gap("z", at(T0 + Duration::from_nanos(9))),
     ];
     assert_eq!(record(&*log, &changes), Sequence(5));
-    claim_one(&*log, "w", T0 + 10);
+    claim_one(&*log, "w", T0 + Duration::from_nanos(10));
     let sums = log.pending().expect("sums");
-    assert_eq!(sums, Summary { by_kind: [2, 1, 1, 1], claimed: 1, oldest: Some(T0 + 3) });
+    assert_eq!(
+        sums,
+        Summary { by_kind: [2, 1, 1, 1], claimed: 1, oldest: Some(T0 + Duration::from_nanos(3)) }
+    );
     assert_eq!((sums.entries(), sums.of(Kind::Modify)), (5, 2));
-    record(&*log, &[Change::delete("", at(T0 + 20))]);
+    record(&*log, &[Change::delete("", at(T0 + Duration::from_nanos(20)))]);
     let sums = log.pending().expect("sums");
-    assert_eq!(sums, Summary { by_kind: [0, 0, 1, 0], claimed: 0, oldest: Some(T0 + 20) });
+    assert_eq!(
+        sums,
+        Summary { by_kind: [0, 0, 1, 0], claimed: 0, oldest: Some(T0 + Duration::from_nanos(20)) }
+    );
     assert_eq!(shown_all(&*log), [" Delete"]);
 }
 

@@ -9,7 +9,7 @@ use crate::limits::{ALL_HOSTS, Limits};
 use crate::model::Model;
 use crate::ranges::WHOLE;
 use crate::share::Ask;
-use gabion_platform::world::{Nanos, SECOND};
+use gabion_platform::world::{SECOND, Timestamp};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -67,8 +67,8 @@ impl Random {
         PATHS[self.below(PATHS.len() as u64) as usize]
     }
 
-    fn change(&mut self, now: Nanos) -> Change {
-        let (quiet, cap) = (self.below(8) as i64 * SECOND, self.below(20) as i64 * SECOND);
+    fn change(&mut self, now: Timestamp) -> Change {
+        let (quiet, cap) = (self.below(8) as u32 * SECOND, self.below(20) as u32 * SECOND);
         let when = When::after_rest(now, quiet, cap, self.below(3) as u8);
         match self.below(20) {
             0..9 => {
@@ -184,7 +184,7 @@ pub fn compare_with_model(site: Site<'_>, name: &str, seed: u64, operations: u32
             16..21 if !claims.is_empty() => {
                 let mut claim = claims.swap_remove(random.below(claims.len() as u64) as usize);
                 let how = random.below(6);
-                let later = now + random.below(5) as i64 * SECOND;
+                let later = now + random.below(5) as u32 * SECOND;
                 let [model, engine] = both.map(|log| match how {
                     0 => answer(log.release(&claim, later, now)),
                     1 => answer(log.renew(&mut claim.clone(), Duration::from_secs(3), now)),
@@ -202,17 +202,19 @@ pub fn compare_with_model(site: Site<'_>, name: &str, seed: u64, operations: u32
                 }
             }
             21 => {
-                let jump = (random.below(200) as i64 - 100) * SECOND;
-                let jump = if random.below(4) == 0 { jump } else { 0 };
-                now += jump;
-                seen.extend((jump < 0).then_some("clock set back"));
+                let jump = random.below(200) as u32 * SECOND;
+                if random.below(4) == 0 {
+                    let before = now;
+                    now = now + jump - 100 * SECOND;
+                    seen.extend((now < before).then_some("clock set back"));
+                }
             }
             22 if number % 50 == 22 => {
                 drop(engine);
                 engine = site(name);
                 seen.insert("open again");
             }
-            _ => now += random.below(4) as i64 * SECOND,
+            _ => now += random.below(4) as u32 * SECOND,
         }
         if number % LOOK != 0 && number + 1 < operations {
             continue;

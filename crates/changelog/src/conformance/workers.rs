@@ -5,7 +5,7 @@ use crate::Changelog;
 use crate::change::Change;
 use crate::entry::{Claim, WorkerId};
 use crate::share::{Ask, Share, WORKER_TERM};
-use gabion_platform::world::{Nanos, SECOND, after};
+use gabion_platform::world::{SECOND, Timestamp};
 use std::time::Duration;
 
 fn ask(worker: &WorkerId, limit: usize) -> Ask<'_> {
@@ -20,7 +20,7 @@ fn ask(worker: &WorkerId, limit: usize) -> Ask<'_> {
     }
 }
 
-fn share(log: &dyn Changelog, name: &str, limit: usize, time: Nanos) -> Share {
+fn share(log: &dyn Changelog, name: &str, limit: usize, time: Timestamp) -> Share {
     log.claim_share(&ask(&worker(name), limit), time).expect("an answer")
 }
 
@@ -139,13 +139,10 @@ pub(super) fn workers_are_known_for_a_time(site: Site<'_>, name: &str) {
     assert!(!log.attend(&worker("a/1/x"), later).expect("an answer"));
     assert_eq!(names(later), all[..3]);
     // The claims of a forgotten worker stay until their leases end.
-    assert_eq!(
-        names(after(T0, WORKER_TERM)),
-        [of("a/1/x", 0, true), of("b/2/y", 1, false), of("c/3", 1, false)]
-    );
-    assert_eq!(share(&*log, "e/5", 0, after(T0, WORKER_TERM)).due, 1);
+    assert_eq!(names(T0 + WORKER_TERM), [of("a/1/x", 0, true), of("b/2/y", 1, false), of("c/3", 1, false)]);
+    assert_eq!(share(&*log, "e/5", 0, T0 + WORKER_TERM).due, 1);
     assert_eq!(log.expire_dead_workers(&|worker| worker.host() != "c").expect("a number"), 1);
-    assert_eq!(names(after(T0, WORKER_TERM)), [of("c/3", 1, false)]);
+    assert_eq!(names(T0 + WORKER_TERM), [of("c/3", 1, false)]);
     // After the clock was set back by more than a term, signs of life from the future count for nothing.
     assert!(!log.attend(&worker("a/1/x"), T0 + 3600 * SECOND).expect("an answer"));
     assert_eq!(names(T0), [of("c/3", 1, false)]);

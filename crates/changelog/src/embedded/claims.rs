@@ -6,7 +6,7 @@ use crate::embedded::store::{Lock, Row, Store};
 use crate::entry::{Claim, Completion, WorkerId};
 use crate::error::{Refusal, Result};
 use crate::{CLOCK_TOLERANCE, MAX_CLAIM};
-use gabion_platform::world::{Nanos, after};
+use gabion_platform::world::Timestamp;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(super) fn claim(
     worker: &WorkerId,
     limit: usize,
     lease: Duration,
-    now: Nanos,
+    now: Timestamp,
 ) -> Result<Vec<Claim>> {
     let mut busy = begin(store, now)?.0;
     grant_chosen(store, &mut busy, worker, limit, lease, now)
@@ -27,9 +27,9 @@ pub(super) fn claim(
 
 /// Ends leases that ran out, and corrects times from the future. Returns the paths of live claims and the names of
 /// their workers.
-pub(super) fn begin(store: Store<'_>, now: Nanos) -> Result<(Busy, BTreeSet<String>)> {
+pub(super) fn begin(store: Store<'_>, now: Timestamp) -> Result<(Busy, BTreeSet<String>)> {
     let begun = end_leases(store, now)?;
-    for (path, mut row) in store.stamped_after(now.saturating_add(CLOCK_TOLERANCE))? {
+    for (path, mut row) in store.stamped_after(now + CLOCK_TOLERANCE)? {
         if let Some(slot) = &mut row.slot {
             slot.state.pull_back(now);
         }
@@ -44,7 +44,7 @@ pub(super) fn claim_paths(
     worker: &WorkerId,
     paths: &[Vec<u8>],
     lease: Duration,
-    now: Nanos,
+    now: Timestamp,
 ) -> Result<(Vec<Claim>, Vec<Vec<u8>>)> {
     let (mut busy, _) = end_leases(store, now)?;
     let (mut chosen, mut taken) = (Vec::new(), Vec::new());
@@ -65,7 +65,7 @@ pub(super) fn grant_chosen(
     worker: &WorkerId,
     limit: usize,
     lease: Duration,
-    now: Nanos,
+    now: Timestamp,
 ) -> Result<Vec<Claim>> {
     let chosen = choose(store, busy, limit.min(MAX_CLAIM), now)?;
     grant(store, worker, chosen, lease, now)
@@ -77,9 +77,9 @@ fn grant(
     worker: &WorkerId,
     chosen: Vec<Vec<u8>>,
     lease: Duration,
-    now: Nanos,
+    now: Timestamp,
 ) -> Result<Vec<Claim>> {
-    let expires = after(now, lease);
+    let expires = now + lease;
     let mut claims = Vec::with_capacity(chosen.len());
     for path in chosen {
         let token = store.next_token()?;
@@ -104,7 +104,7 @@ fn grant(
 }
 
 /// Paths to claim, in order.
-fn choose(store: Store<'_>, busy: &mut Busy, limit: usize, now: Nanos) -> Result<Vec<Vec<u8>>> {
+fn choose(store: Store<'_>, busy: &mut Busy, limit: usize, now: Timestamp) -> Result<Vec<Vec<u8>>> {
     let mut chosen = Vec::new();
     let mut passed_over = 0;
     if limit == 0 {
@@ -124,7 +124,7 @@ fn choose(store: Store<'_>, busy: &mut Busy, limit: usize, now: Nanos) -> Result
 
 /// Ends the claims whose lease ran out; the paths and the workers of the others. A lease from the future was given
 /// before the clock was set back: it lasts as long as it was meant to, from now on.
-fn end_leases(store: Store<'_>, now: Nanos) -> Result<(Busy, BTreeSet<String>)> {
+fn end_leases(store: Store<'_>, now: Timestamp) -> Result<(Busy, BTreeSet<String>)> {
     let (mut busy, mut workers) = (Busy::default(), BTreeSet::new());
     for lock in store.locks()? {
         if lock.granted <= now && lock.expires <= now {
@@ -132,8 +132,8 @@ fn end_leases(store: Store<'_>, now: Nanos) -> Result<(Busy, BTreeSet<String>)> 
             continue;
         }
         if lock.granted > now {
-            let lease = lock.expires.saturating_sub(lock.granted);
-            store.lease(lock.token, now, now.saturating_add(lease))?;
+            let lease = lock.expires.since(lock.granted);
+            store.lease(lock.token, now, now + lease)?;
         }
         busy.take(lock.kind, &lock.path, lock.origin.as_deref());
         workers.insert(lock.worker);
@@ -184,7 +184,7 @@ pub(super) fn find(store: Store<'_>, claim: &Claim) -> Result<Held<Row>> {
     Ok(Err(if store.is_locked(claim.token)? { Refusal::Overtaken } else { Refusal::Lost }))
 }
 
-pub(super) fn renew(store: Store<'_>, claim: &Claim, now: Nanos, expires: Nanos) -> Result<Held<()>> {
+pub(super) fn renew(store: Store<'_>, claim: &Claim, now: Timestamp, expires: Timestamp) -> Result<Held<()>> {
     match find(store, claim)? {
         Ok(_) => store.lease(claim.token, now, expires).map(|_| Ok(())),
         Err(why) => Ok(Err(why)),
@@ -199,7 +199,12 @@ pub(super) fn complete(store: Store<'_>, claim: &Claim) -> Result<Held<Completio
     })
 }
 
-pub(super) fn release(store: Store<'_>, claim: &Claim, retry_at: Nanos, now: Nanos) -> Result<Held<()>> {
+pub(super) fn release(
+    store: Store<'_>,
+    claim: &Claim,
+    retry_at: Timestamp,
+    now: Timestamp,
+) -> Result<Held<()>> {
     finish(store, claim, |mut slot| {
         give_back(&mut slot);
         slot.state.retry(now, retry_at);

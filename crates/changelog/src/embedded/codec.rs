@@ -1,6 +1,6 @@
 //! How a state is written into the table.
 
-use crate::codec::{Reader, put_bytes, put_numbers, put_span};
+use crate::codec::{Reader, put_bytes, put_numbers, put_span, put_times};
 use crate::embedded::state::State;
 use crate::entry::Kind;
 
@@ -14,7 +14,7 @@ pub(super) fn put_state(state: &State) -> Vec<u8> {
     }
     put_span(state.span, &mut out);
     let State { first, stamp, due, latest, .. } = *state;
-    put_numbers(&[first, stamp, due, latest].map(i64::cast_unsigned), &mut out);
+    put_times(&[first, stamp, due, latest], &mut out);
     out.push(state.priority);
     for range in state.ranges.as_slice() {
         put_numbers(&[range.start, range.end], &mut out);
@@ -29,7 +29,7 @@ pub(super) fn read_state(value: &[u8]) -> Option<State> {
     let has = reader.byte()?;
     let origin = if has & 1 == 0 { None } else { Some(reader.bytes()?) };
     let span = if has & 2 == 0 { None } else { Some(reader.span()?) };
-    let (first, stamp, due, latest) = (reader.nanos()?, reader.nanos()?, reader.nanos()?, reader.nanos()?);
+    let (first, stamp, due, latest) = (reader.time()?, reader.time()?, reader.time()?, reader.time()?);
     let priority = reader.byte()?;
     let mut ranges = Vec::new();
     while !reader.is_at_end() {
@@ -45,10 +45,16 @@ mod tests {
     use crate::change::{Span, When};
     use crate::embedded::state::State;
     use crate::entry::Kind;
+    use gabion_platform::world::Timestamp;
 
     #[test]
     fn what_was_put_is_read_and_nothing_else() {
-        let when = When { at: -5, due: i64::MAX, latest: i64::MIN, priority: 255 };
+        let when = When {
+            at: Timestamp::from_nanoseconds(-5),
+            due: Timestamp::MAX,
+            latest: Timestamp::MIN,
+            priority: 255,
+        };
         let mut state = State::fresh(Kind::Move, when);
         state.origin = Some(b"from".to_vec());
         state.ranges.insert(1..2);

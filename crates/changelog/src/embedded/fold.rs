@@ -9,7 +9,7 @@ use crate::embedded::store::{Row, Store};
 use crate::entry::{Kind, Sequence};
 use crate::error::Result;
 use crate::ranges::WHOLE;
-use gabion_platform::world::Nanos;
+use gabion_platform::world::Timestamp;
 use std::collections::{BTreeSet, HashMap, hash_map};
 use std::ops::Bound;
 
@@ -48,12 +48,12 @@ struct Overlay<'a> {
     rows: HashMap<Vec<u8>, Row>,
     /// Their paths in order.
     paths: BTreeSet<Vec<u8>>,
-    newest_stamp: Nanos,
+    newest_stamp: Timestamp,
 }
 
 impl<'a> Overlay<'a> {
     fn new(store: Store<'a>) -> Overlay<'a> {
-        Overlay { store, rows: HashMap::new(), paths: BTreeSet::new(), newest_stamp: Nanos::MIN }
+        Overlay { store, rows: HashMap::new(), paths: BTreeSet::new(), newest_stamp: Timestamp::MIN }
     }
 
     /// Makes one change part of it.
@@ -188,7 +188,7 @@ impl<'a> Overlay<'a> {
     }
 
     /// Writes the rows back; returns the latest time of any change.
-    fn write(self) -> Result<Nanos> {
+    fn write(self) -> Result<Timestamp> {
         // In order, so that pages of the table are written once.
         for path in &self.paths {
             if let Some(row) = self.rows.get(path) {

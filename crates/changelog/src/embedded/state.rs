@@ -3,7 +3,7 @@
 use crate::change::{Span, When};
 use crate::entry::{Entry, Kind, Sequence};
 use crate::ranges::Ranges;
-use gabion_platform::world::Nanos;
+use gabion_platform::world::Timestamp;
 use std::ops::Range;
 
 /// Work to do for a path, and when.
@@ -14,11 +14,11 @@ pub(super) struct State {
     pub(super) ranges: Ranges,
     pub(super) span: Option<Span>,
     /// The first change in it.
-    pub(super) first: Nanos,
+    pub(super) first: Timestamp,
     /// When `due` was last set; later than now only if the clock was set back since.
-    pub(super) stamp: Nanos,
-    pub(super) due: Nanos,
-    pub(super) latest: Nanos,
+    pub(super) stamp: Timestamp,
+    pub(super) due: Timestamp,
+    pub(super) latest: Timestamp,
     pub(super) priority: u8,
 }
 
@@ -76,16 +76,16 @@ impl State {
     }
 
     /// Corrects times after the clock was set back: the remaining wait counts from now.
-    pub(super) fn pull_back(&mut self, now: Nanos) {
-        let ahead = self.stamp.saturating_sub(now);
-        self.due = self.due.saturating_sub(ahead);
-        self.latest = self.latest.saturating_sub(ahead);
+    pub(super) fn pull_back(&mut self, now: Timestamp) {
+        let ahead = self.stamp.since(now);
+        self.due = self.due - ahead;
+        self.latest = self.latest - ahead;
         self.first = self.first.min(now);
         self.stamp = now;
     }
 
     /// Sets the time of the next attempt.
-    pub(super) fn retry(&mut self, now: Nanos, retry_at: Nanos) {
+    pub(super) fn retry(&mut self, now: Timestamp, retry_at: Timestamp) {
         self.stamp = now;
         self.due = retry_at;
         self.latest = self.latest.max(retry_at);

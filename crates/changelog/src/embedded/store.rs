@@ -8,7 +8,7 @@ use crate::embedded::database::{Database, Schema};
 use crate::embedded::state::{Slot, State};
 use crate::entry::{Kind, Sequence, Summary};
 use crate::error::Result;
-use gabion_platform::world::Nanos;
+use gabion_platform::world::Timestamp;
 use rusqlite::params;
 
 pub(super) const SCHEMA: Schema = Schema {
@@ -45,8 +45,8 @@ pub(super) struct Lock {
     pub(super) origin: Option<Vec<u8>>,
     pub(super) kind: Kind,
     pub(super) worker: String,
-    pub(super) granted: Nanos,
-    pub(super) expires: Nanos,
+    pub(super) granted: Timestamp,
+    pub(super) expires: Timestamp,
 }
 
 /// Rows as [`Store::decode`] reads them.
@@ -82,7 +82,7 @@ impl Store<'_> {
     }
 
     /// Remembers that some entry has this stamp: without it, a clock set back would go unnoticed.
-    pub(super) fn note_stamp(self, stamp: Nanos) -> Result<()> {
+    pub(super) fn note_stamp(self, stamp: Timestamp) -> Result<()> {
         let sql = "UPDATE counters SET newest_stamp = ?1 WHERE newest_stamp < ?1";
         self.0.execute(sql, [stamp]).map(drop)
     }
@@ -131,7 +131,11 @@ impl Store<'_> {
     }
 
     /// Rows that are due and not claimed, in the order of claims, until `each` has enough.
-    pub(super) fn due(self, now: Nanos, mut each: impl FnMut(Vec<u8>, &Row) -> Result<bool>) -> Result<()> {
+    pub(super) fn due(
+        self,
+        now: Timestamp,
+        mut each: impl FnMut(Vec<u8>, &Row) -> Result<bool>,
+    ) -> Result<()> {
         let mut priority = i64::MAX;
         let mut more = true;
         // One after the other, so that what is not yet due of a high priority costs nothing.
@@ -139,7 +143,7 @@ impl Store<'_> {
         let sql = select!("WHERE token = 0 AND priority = ?1 AND due <= ?2 ORDER BY due, sequence, path");
         while more && let Some(lower) = self.0.value::<Option<i64>>(next, [priority])? {
             priority = lower;
-            self.0.each(sql, [priority, now], |row| {
+            self.0.each(sql, params![priority, now], |row| {
                 let (path, row) = self.decode(row)?;
                 more = each(path, &row)?;
                 Ok(more)
@@ -149,7 +153,7 @@ impl Store<'_> {
     }
 
     /// Number of rows that are due and not claimed, up to `most`.
-    pub(super) fn count_due(self, now: Nanos, most: u64) -> Result<u64> {
+    pub(super) fn count_due(self, now: Timestamp, most: u64) -> Result<u64> {
         let (mut priority, mut count) = (i64::MAX, 0);
         let next = "SELECT max(priority) FROM pending WHERE token = 0 AND priority < ?1";
         let sql = "SELECT count(*) FROM (SELECT 1 FROM pending \
@@ -164,8 +168,8 @@ impl Store<'_> {
     }
 
     /// Rows whose time was set later than `time`, and that nobody works on.
-    pub(super) fn stamped_after(self, time: Nanos) -> Result<Vec<(Vec<u8>, Row)>> {
-        let newest: Nanos = self.0.value("SELECT newest_stamp FROM counters", [])?;
+    pub(super) fn stamped_after(self, time: Timestamp) -> Result<Vec<(Vec<u8>, Row)>> {
+        let newest: Timestamp = self.0.value("SELECT newest_stamp FROM counters", [])?;
         let mut rows = Vec::new();
         if newest > time {
             self.0.each(select!("WHERE token = 0 AND stamp > ?1"), [time], |row| {
@@ -238,7 +242,7 @@ impl Store<'_> {
                 return Err(self.0.damaged(format!("an entry of kind {kind}")));
             };
             *count = self.0.column(row, 1)?;
-            let first: Nanos = self.0.column(row, 2)?;
+            let first: Timestamp = self.0.column(row, 2)?;
             summary.oldest = Some(summary.oldest.map_or(first, |oldest| oldest.min(first)));
             summary.claimed += self.0.column::<u64>(row, 3)?;
             Ok(true)
@@ -283,7 +287,7 @@ impl Store<'_> {
     }
 
     /// Sets the lease of a claim; false if there is no such claim.
-    pub(super) fn lease(self, token: u64, granted: Nanos, expires: Nanos) -> Result<bool> {
+    pub(super) fn lease(self, token: u64, granted: Timestamp, expires: Timestamp) -> Result<bool> {
         let sql = "UPDATE claims SET granted = ?2, expires = ?3 WHERE token = ?1";
         Ok(self.0.execute(sql, params![token, granted, expires])? > 0)
     }

@@ -6,7 +6,7 @@ use crate::entry::WorkerId;
 use crate::error::Result;
 use crate::limits::{self, Allowance, Limits};
 use crate::share::{Ask, KnownWorker, MAX_COUNTED, Others, Presence, Share};
-use gabion_platform::world::Nanos;
+use gabion_platform::world::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Tables of their own, which earlier programs leave alone.
@@ -16,7 +16,7 @@ pub(super) const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS draining (host TEXT PRIMARY KEY);
     CREATE TABLE IF NOT EXISTS limits (host TEXT PRIMARY KEY, limits TEXT NOT NULL);";
 
-pub(super) fn claim_share(store: Store<'_>, ask: &Ask<'_>, now: Nanos) -> Result<Share> {
+pub(super) fn claim_share(store: Store<'_>, ask: &Ask<'_>, now: Timestamp) -> Result<Share> {
     let (mut busy, mut holders) = claims::begin(store, now)?;
     let mut known = living(store, now)?;
     if ask.attends {
@@ -67,7 +67,7 @@ pub(super) fn take_back(store: Store<'_>, worker: &WorkerId, number: u64) -> Res
 }
 
 /// Gives a sign of life.
-pub(super) fn attend(store: Store<'_>, worker: &WorkerId, now: Nanos) -> Result<()> {
+pub(super) fn attend(store: Store<'_>, worker: &WorkerId, now: Timestamp) -> Result<()> {
     let mut known = living(store, now)?;
     refresh(store, &mut known, worker, now)
 }
@@ -76,7 +76,7 @@ fn refresh(
     store: Store<'_>,
     known: &mut BTreeMap<String, Presence>,
     worker: &WorkerId,
-    now: Nanos,
+    now: Timestamp,
 ) -> Result<()> {
     let is_new = !known.contains_key(&worker.0);
     let presence = known.entry(worker.0.clone()).or_insert_with(|| Presence::new(now));
@@ -90,7 +90,7 @@ fn refresh(
 }
 
 /// Attending workers; those without a recent sign of life are removed.
-fn living(store: Store<'_>, now: Nanos) -> Result<BTreeMap<String, Presence>> {
+fn living(store: Store<'_>, now: Timestamp) -> Result<BTreeMap<String, Presence>> {
     let mut known = attending(store)?;
     let over = known.extract_if(.., |_, presence| presence.is_over(now));
     for (name, _) in over.collect::<Vec<_>>() {
@@ -121,9 +121,9 @@ pub(super) fn forget_dead(store: Store<'_>, is_dead: &dyn Fn(&WorkerId) -> bool)
     dead.try_for_each(|name| forget(store, &name))
 }
 
-pub(super) fn workers(store: Store<'_>, now: Nanos) -> Result<Vec<KnownWorker>> {
+pub(super) fn workers(store: Store<'_>, now: Timestamp) -> Result<Vec<KnownWorker>> {
     let draining = draining_hosts(store)?;
-    let known = |name: String, since: Nanos, attends: bool| {
+    let known = |name: String, since: Timestamp, attends: bool| {
         let worker = WorkerId(name);
         let is_draining = draining.contains(worker.host());
         KnownWorker { worker, since, claims: 0, attends, is_draining }

@@ -2,7 +2,7 @@
 
 use super::{Allowance, Ask, Facts, KnownWorker, Lease, Limits, Others, Presence, Share};
 use crate::entry::WorkerId;
-use gabion_platform::world::Nanos;
+use gabion_platform::world::Timestamp;
 use std::collections::BTreeSet;
 
 impl Facts {
@@ -10,7 +10,7 @@ impl Facts {
         self.draining.contains(WorkerId(name.to_owned()).host())
     }
 
-    pub(super) fn attend(&mut self, worker: &WorkerId, now: Nanos) {
+    pub(super) fn attend(&mut self, worker: &WorkerId, now: Timestamp) {
         self.workers.retain(|_, presence| !presence.is_over(now));
         let presence = self.workers.entry(worker.0.clone()).or_insert_with(|| Presence::new(now));
         if presence.is_stale(now) {
@@ -18,7 +18,7 @@ impl Facts {
         }
     }
 
-    pub(super) fn claim_share(&mut self, ask: &Ask<'_>, now: Nanos) -> Share {
+    pub(super) fn claim_share(&mut self, ask: &Ask<'_>, now: Timestamp) -> Share {
         self.end_leases(now);
         self.pull_back(now);
         self.workers.retain(|_, presence| !presence.is_over(now));
@@ -76,7 +76,7 @@ impl Facts {
         Allowance { limits: Limits::of(&self.limits, worker), others: others.len() as u64 }
     }
 
-    pub(super) fn known_workers(&self, now: Nanos) -> Vec<KnownWorker> {
+    pub(super) fn known_workers(&self, now: Timestamp) -> Vec<KnownWorker> {
         let living = self.workers.iter().filter(|(_, presence)| !presence.is_over(now));
         let holders = self.claims.values().map(|lease| &lease.worker.0);
         let names: BTreeSet<&String> = living.map(|(name, _)| name).chain(holders).collect();

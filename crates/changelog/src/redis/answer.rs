@@ -7,7 +7,7 @@ use crate::limits::Limits;
 use crate::ranges::Ranges;
 use crate::redis::clock::Shift;
 use crate::share::KnownWorker;
-use gabion_platform::world::Nanos;
+use gabion_platform::world::Timestamp;
 use redis::Value;
 
 /// A value, with the function and the server it came from.
@@ -97,8 +97,9 @@ impl Answer {
     }
 
     /// A time, by the clock of this host.
-    pub(super) fn time(&self) -> Result<Nanos> {
-        self.hex().map(|number| self.shift.here((number ^ 1 << 63).cast_signed()))
+    pub(super) fn time(&self) -> Result<Timestamp> {
+        self.hex()
+            .map(|number| self.shift.here(Timestamp::from_nanoseconds((number ^ 1 << 63).cast_signed())))
     }
 
     pub(super) fn list(&self) -> Result<Vec<Answer>> {

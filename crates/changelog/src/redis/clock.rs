@@ -4,37 +4,38 @@
 //! server stores, and compares with each other, are by its own clock: they are moved on the way there, and back in
 //! answers. Differences up to [`IGNORED`] are left alone.
 
-use gabion_platform::world::{Clock, Nanos, SECOND, Stopwatch};
+use gabion_platform::world::{Clock, Stopwatch, Timestamp};
 use redis::{Connection, RedisError};
 use std::time::Duration;
 
-/// Largest difference that is ignored. Of two hosts, each may be as far from the server, in either direction:
-/// [`CLOCK_TOLERANCE`](crate::CLOCK_TOLERANCE) together.
-const IGNORED: Nanos = SECOND / 2;
+/// Largest difference in nanoseconds that is ignored. Of two hosts, each may be as far from the server, in either
+/// direction: [`CLOCK_TOLERANCE`](crate::CLOCK_TOLERANCE) together.
+const IGNORED: i64 = 500_000_000;
 
 /// Age from which the server is asked again: its clock may have been set.
 const OLD: Duration = Duration::from_secs(10);
 
 /// Drift of this host's clock against its stopwatch from which it counts as set.
-const STEP: Nanos = SECOND / 4;
+const STEP: Duration = Duration::from_millis(250);
 
-/// How far the server's clock is ahead of this host's.
+/// Nanoseconds that the server's clock is ahead of this host's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Shift(Nanos);
+pub(super) struct Shift(i64);
 
 impl Shift {
     /// A time of this host by the clock of the server.
-    pub(super) fn there(self, time: Nanos) -> Nanos {
-        time.saturating_add(self.0)
+    pub(super) fn there(self, time: Timestamp) -> Timestamp {
+        Timestamp::from_nanoseconds(time.nanoseconds().saturating_add(self.0))
     }
 
     /// A time of the server by the clock of this host.
-    pub(super) fn here(self, time: Nanos) -> Nanos {
-        time.saturating_sub(self.0)
+    pub(super) fn here(self, time: Timestamp) -> Timestamp {
+        Timestamp::from_nanoseconds(time.nanoseconds().saturating_sub(self.0))
     }
 
     /// What is known after the server said `time`, asked at `before` and heard at `after`.
-    fn between(before: Nanos, time: Nanos, after: Nanos) -> Shift {
+    fn between(before: Timestamp, time: Timestamp, after: Timestamp) -> Shift {
+        let [before, time, after] = [before, time, after].map(Timestamp::nanoseconds);
         let (least, most) = (time.saturating_sub(after), time.saturating_sub(before));
         // A slow answer says little, and then nothing is ignored that it does not exclude.
         match least <= IGNORED && most >= -IGNORED {
@@ -48,30 +49,32 @@ impl Shift {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Compared {
     pub(super) shift: Shift,
-    at: Nanos,
+    at: Timestamp,
     since: Stopwatch,
 }
 
 impl Compared {
     pub(super) fn ask(connection: &mut Connection) -> Result<Compared, RedisError> {
         let before = Clock::System.now();
-        let (seconds, micros): (i64, i64) = redis::cmd("TIME").query(connection)?;
+        let (seconds, microseconds): (i64, u32) = redis::cmd("TIME").query(connection)?;
         let (since, at) = (Stopwatch::start(), Clock::System.now());
-        let time = seconds.saturating_mul(SECOND).saturating_add(micros.saturating_mul(SECOND / 1_000_000));
+        let time = Timestamp::from_parts(seconds, microseconds.saturating_mul(1000));
         Ok(Compared { shift: Shift::between(before, time, at), at, since })
     }
 
     /// Whether it may not be true any more.
     pub(super) fn is_old(&self) -> bool {
         let passed = self.since.elapsed();
-        let expected = gabion_platform::world::after(self.at, passed);
-        passed >= OLD || Clock::System.now().abs_diff(expected) > STEP.unsigned_abs()
+        let expected = self.at + passed;
+        passed >= OLD || Clock::System.now().distance(expected) > STEP
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{SECOND, Shift};
+    use super::{Shift, Timestamp};
+
+    const SECOND: i64 = 1_000_000_000;
 
     #[test]
     fn a_difference_counts_if_the_answer_proves_it() {
@@ -88,10 +91,13 @@ mod tests {
             (1000 * SECOND, 1010 * SECOND, 1004 * SECOND, 8 * SECOND),
         ];
         for (before, server, after, difference) in cases {
-            assert_eq!(Shift::between(before, server, after), Shift(difference), "{before} {server} {after}");
+            let [before, server, after] = [before, server, after].map(Timestamp::from_nanoseconds);
+            let shift = Shift::between(before, server, after);
+            assert_eq!(shift, Shift(difference), "{before:?} {server:?} {after:?}");
         }
         let shift = Shift(300 * SECOND);
-        assert_eq!(shift.here(shift.there(1)), 1);
-        assert_eq!((shift.there(i64::MAX), Shift(-1).there(i64::MIN)), (i64::MAX, i64::MIN));
+        assert_eq!(shift.here(shift.there(Timestamp::EPOCH)), Timestamp::EPOCH);
+        assert_eq!(shift.there(Timestamp::MAX), Timestamp::MAX);
+        assert_eq!(Shift(-1).there(Timestamp::MIN), Timestamp::MIN);
     }
 }

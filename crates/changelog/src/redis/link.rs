@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::redis::answer::Answer;
 use crate::redis::clock::{Compared, Shift};
 use crate::server::Server;
-use gabion_platform::world::{Nanos, Stopwatch, unique_id};
+use gabion_platform::world::{Stopwatch, Timestamp, unique_id};
 use redis::{Client, Cmd, Connection, ConnectionAddr, RedisError, ServerErrorKind, Value};
 use std::sync::Arc;
 use std::thread;
@@ -329,6 +329,6 @@ pub(super) fn hex(number: u64) -> Vec<u8> {
 }
 
 /// As the library wants its times: in an order without sign.
-pub(super) fn time(nanos: Nanos) -> Vec<u8> {
-    hex(nanos.cast_unsigned() ^ 1 << 63)
+pub(super) fn time(time: Timestamp) -> Vec<u8> {
+    hex(time.nanoseconds().cast_unsigned() ^ 1 << 63)
 }

@@ -6,6 +6,7 @@
 
 use crate::server::TestServer;
 use gabion_changelog::{Change, Changelog, Embedded, Entry, Kind, Redis, When, WorkerId};
+use gabion_platform::world::Timestamp;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -17,7 +18,7 @@ const WRITERS: u64 = 4;
 /// Every so many changes the file gets another name.
 const RENAME: u64 = 37;
 /// What the writers' files are due; the worker lives earlier.
-const LATER: i64 = 1_000_000;
+const LATER: Timestamp = Timestamp::from_nanoseconds(1_000_000);
 
 /// The n-th change of a writer.
 fn nth_change(writer: &str, n: u64) -> Change {
@@ -46,15 +47,21 @@ fn work(log: &dyn Changelog, stop: &AtomicBool) {
     let worker = WorkerId("worker".to_owned());
     while !stop.load(Ordering::Relaxed) {
         let recorded = log.record(&[
-            Change::modify_whole("work/a", When::now(0, 9)),
-            Change::delete("work", When::now(0, 9)),
+            Change::modify_whole("work/a", When::now(Timestamp::EPOCH, 9)),
+            Change::delete("work", When::now(Timestamp::EPOCH, 9)),
         ]);
-        let Ok(claims) = recorded.and_then(|_| log.claim(&worker, 3, Duration::from_nanos(5), 1)) else {
+        let Ok(claims) = recorded
+            .and_then(|_| log.claim(&worker, 3, Duration::from_nanos(5), Timestamp::from_nanoseconds(1)))
+        else {
             return;
         };
         for (number, claim) in claims.iter().enumerate() {
             // Refusals and a server that is away are part of the game.
-            let _ = if number % 2 == 0 { log.complete(claim).map(drop) } else { log.release(claim, 2, 1) };
+            let _ = if number % 2 == 0 {
+                log.complete(claim).map(drop)
+            } else {
+                log.release(claim, Timestamp::from_nanoseconds(2), Timestamp::from_nanoseconds(1))
+            };
         }
     }
 }

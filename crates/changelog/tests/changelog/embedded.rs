@@ -5,6 +5,7 @@ use gabion_changelog::measure::{Load, measure};
 use gabion_changelog::{
     Change, Changelog, Durability, Embedded, Error, Sequence, Span, When, WorkerId, conformance,
 };
+use gabion_platform::world::Timestamp;
 use rusqlite::Connection;
 use std::fs;
 use std::path::Path;
@@ -16,7 +17,7 @@ fn site(directory: &Path) -> impl Fn(&str) -> Box<dyn Changelog> + Sync {
 }
 
 fn create(path: &str) -> Change {
-    Change::modify_whole(path, When::now(0, 0))
+    Change::modify_whole(path, When::now(Timestamp::EPOCH, 0))
 }
 
 #[test]
@@ -92,7 +93,7 @@ fn files_of_the_former_version_are_read() {
     assert_eq!(versions(Some([1, 2])).collect::<Vec<_>>(), [1, 2]);
     let log = site(directory.path())("x");
     let span = Some(Span { from: [1; 16], to: [2; 16] });
-    log.record(&[Change::modify("b", 0..1, When::now(0, 0)).between(span)]).expect("recorded");
+    log.record(&[Change::modify("b", 0..1, When::now(Timestamp::EPOCH, 0)).between(span)]).expect("recorded");
     let entries = log.entries(None, 9).expect("entries");
     assert_eq!(entries.iter().map(|entry| entry.span).collect::<Vec<_>>(), [span, None]);
     assert!(entries.iter().all(|entry| entry.ranges.is_whole()));
@@ -181,7 +182,8 @@ fn many_openings_at_once() {
             let mut done = 0;
             for i in 0..50 {
                 log.record(&[create(&format!("{number}/{i}"))]).expect("recorded");
-                for claim in log.claim(&worker, 2, Duration::from_secs(1), 0).expect("claims") {
+                for claim in log.claim(&worker, 2, Duration::from_secs(1), Timestamp::EPOCH).expect("claims")
+                {
                     log.complete(&claim).expect("completed");
                     done += 1;
                 }

@@ -5,17 +5,18 @@ use gabion_changelog::monitors::{
     KnownMonitor, MARK_LEASE, Monitor, MonitorKind, MonitorState, Monitors, Renewed,
 };
 use gabion_changelog::{Change, Changelog, Kind, Redis, When, WorkerId};
+use gabion_platform::world::Timestamp;
 use gabion_testkit::{until, until_some};
 use std::time::Duration;
 
-const NOW: i64 = 1_700_000_000_000_000_000;
+const NOW: Timestamp = Timestamp::from_nanoseconds(1_700_000_000_000_000_000);
 /// A lease that has ended when the next call comes.
 const OVER: Duration = Duration::ZERO;
 const LEASE: Duration = Duration::from_millis(1);
 const WORKER: Duration = Duration::from_secs(60);
 
-fn gap(at: i64) -> When {
-    When::now(NOW + at, 255)
+fn gap(after: Duration) -> When {
+    When::now(NOW + after, 255)
 }
 
 fn monitor(name: &str, kind: MonitorKind) -> Monitor {
@@ -33,9 +34,9 @@ fn with_log(check: impl Fn(&dyn Changelog, &dyn Monitors, &TestServer)) {
 }
 
 /// Gives up as soon as the server has run for the time of a lease.
-fn give_up(monitors: &dyn Monitors, at: i64) -> Vec<Monitor> {
+fn give_up(monitors: &dyn Monitors, after: Duration) -> Vec<Monitor> {
     until_some("a mark is given up", || {
-        let lost = monitors.give_up_monitors(&nobody, LEASE, gap(at)).expect("an answer");
+        let lost = monitors.give_up_monitors(&nobody, LEASE, gap(after)).expect("an answer");
         (!lost.is_empty()).then_some(lost)
     })
 }
@@ -58,7 +59,9 @@ fn of(states: &[(&str, &'static str)]) -> Vec<(String, &'static str)> {
 
 /// What a worker does whose scan covers the gap.
 fn complete_gap(log: &dyn Changelog) {
-    let claims = log.claim(&WorkerId("worker".to_owned()), 9, WORKER, NOW + 1_000).expect("claims");
+    let claims = log
+        .claim(&WorkerId("worker".to_owned()), 9, WORKER, NOW + Duration::from_nanos(1_000))
+        .expect("claims");
     assert_eq!(
         claims.iter().map(|it| (it.entry.kind, it.entry.path.len())).collect::<Vec<_>>(),
         [(Kind::Gap, 0)]
@@ -75,11 +78,11 @@ fn a_mark_that_is_removed_leaves_nothing() {
         let known = monitors.known_monitors().unwrap();
         assert_eq!(known.iter().map(|it| &it.monitor).collect::<Vec<_>>(), [&mount, &watch]);
         assert_eq!(states(monitors), of(&[("a", "running"), ("b", "running")]));
-        assert_eq!(monitors.renew_monitor(&mount, MARK_LEASE, gap(0)).unwrap(), Renewed::Kept);
+        assert_eq!(monitors.renew_monitor(&mount, MARK_LEASE, gap(Duration::ZERO)).unwrap(), Renewed::Kept);
         monitors.end_monitor(&mount).unwrap();
         monitors.end_monitor(&watch).unwrap();
         assert_eq!(states(monitors), of(&[]));
-        assert_eq!(monitors.give_up_monitors(&nobody, MARK_LEASE, gap(0)).unwrap(), []);
+        assert_eq!(monitors.give_up_monitors(&nobody, MARK_LEASE, gap(Duration::ZERO)).unwrap(), []);
         assert_eq!(log.pending().unwrap().entries(), 0);
     });
 }
@@ -91,17 +94,21 @@ fn a_lost_mark_becomes_one_gap_and_is_listed_until_that_is_worked_off() {
         monitors.begin_monitor(&lost, OVER).unwrap();
         monitors.begin_monitor(&living, MARK_LEASE).unwrap();
         assert_eq!(states(monitors), of(&[("a", "silent"), ("b", "running")]));
-        assert_eq!(give_up(monitors, 0), [monitor("a", MonitorKind::Mount)]);
-        assert_eq!(monitors.give_up_monitors(&nobody, LEASE, gap(0)).unwrap(), [], "it is given up once");
+        assert_eq!(give_up(monitors, Duration::ZERO), [monitor("a", MonitorKind::Mount)]);
+        assert_eq!(
+            monitors.give_up_monitors(&nobody, LEASE, gap(Duration::ZERO)).unwrap(),
+            [],
+            "it is given up once"
+        );
         assert_eq!(states(monitors), of(&[("a", "lost"), ("b", "running")]));
         // A scan that began before: the gap stays.
-        log.record(&[Change::gap("", gap(1))]).unwrap();
+        log.record(&[Change::gap("", gap(Duration::from_nanos(1)))]).unwrap();
         assert_eq!((log.sequence().unwrap().0, states(monitors).len()), (2, 2));
         complete_gap(log);
         assert_eq!(states(monitors), of(&[("b", "running")]));
         assert_eq!(log.pending().unwrap().entries(), 0);
         // A gap of another reason has nothing to do with it.
-        log.record(&[Change::gap("", gap(2))]).unwrap();
+        log.record(&[Change::gap("", gap(Duration::from_nanos(2)))]).unwrap();
         assert_eq!(states(monitors), of(&[("b", "running")]));
     });
 }
@@ -110,10 +117,11 @@ fn a_lost_mark_becomes_one_gap_and_is_listed_until_that_is_worked_off() {
 #[test]
 fn a_loss_during_a_scan_is_listed_until_the_next_one() {
     with_log(|log, monitors, _| {
-        log.record(&[Change::gap("", gap(0))]).unwrap();
-        let claims = log.claim(&WorkerId("worker".to_owned()), 9, WORKER, NOW + 1).unwrap();
+        log.record(&[Change::gap("", gap(Duration::ZERO))]).unwrap();
+        let claims =
+            log.claim(&WorkerId("worker".to_owned()), 9, WORKER, NOW + Duration::from_nanos(1)).unwrap();
         monitors.begin_monitor(&monitor("a", MonitorKind::Mount), OVER).unwrap();
-        give_up(monitors, 5);
+        give_up(monitors, Duration::from_nanos(5));
         log.complete(&claims[0]).unwrap();
         assert_eq!(states(monitors), of(&[("a", "lost")]));
         complete_gap(log);
@@ -127,13 +135,19 @@ fn a_monitor_that_comes_back_sets_its_mark_again_and_records_a_gap() {
         let mount = monitor("a", MonitorKind::Mount);
         monitors.begin_monitor(&mount, OVER).unwrap();
         // Nobody noticed.
-        assert_eq!(monitors.renew_monitor(&mount, OVER, gap(0)).unwrap(), Renewed::Kept);
+        assert_eq!(monitors.renew_monitor(&mount, OVER, gap(Duration::ZERO)).unwrap(), Renewed::Kept);
         assert_eq!(log.sequence().unwrap().0, 0);
-        give_up(monitors, 0);
+        give_up(monitors, Duration::ZERO);
         complete_gap(log);
-        assert_eq!(monitors.renew_monitor(&mount, MARK_LEASE, gap(1)).unwrap(), Renewed::Again);
+        assert_eq!(
+            monitors.renew_monitor(&mount, MARK_LEASE, gap(Duration::from_nanos(1))).unwrap(),
+            Renewed::Again
+        );
         assert_eq!(log.pending().unwrap().of(Kind::Gap), 1);
-        assert_eq!(monitors.renew_monitor(&mount, MARK_LEASE, gap(2)).unwrap(), Renewed::Kept);
+        assert_eq!(
+            monitors.renew_monitor(&mount, MARK_LEASE, gap(Duration::from_nanos(2))).unwrap(),
+            Renewed::Kept
+        );
         assert_eq!((log.sequence().unwrap().0, states(monitors)), (2, of(&[("a", "running")])));
     });
 }
@@ -145,9 +159,9 @@ fn a_loss_that_is_worked_off_is_not_listed_again() {
     with_log(|log, monitors, _| {
         let mount = monitor("a", MonitorKind::Mount);
         monitors.begin_monitor(&mount, OVER).unwrap();
-        give_up(monitors, 5);
+        give_up(monitors, Duration::from_nanos(5));
         complete_gap(log);
-        monitors.renew_monitor(&mount, MARK_LEASE, gap(1)).unwrap();
+        monitors.renew_monitor(&mount, MARK_LEASE, gap(Duration::from_nanos(1))).unwrap();
         assert_eq!(states(monitors), of(&[("a", "running")]));
     });
 }
@@ -159,7 +173,7 @@ fn a_dead_monitor_is_given_up_before_its_lease_ends() {
             monitors.begin_monitor(&monitor(name, MonitorKind::Watch), MARK_LEASE).unwrap();
         }
         let is_dead = |name: &WorkerId| name.host() == "b";
-        let lost = monitors.give_up_monitors(&is_dead, MARK_LEASE, gap(0)).unwrap();
+        let lost = monitors.give_up_monitors(&is_dead, MARK_LEASE, gap(Duration::ZERO)).unwrap();
         assert_eq!(lost, [monitor("b", MonitorKind::Watch)]);
         assert_eq!(states(monitors), of(&[("a", "running"), ("b", "lost")]));
         assert_eq!(log.pending().unwrap().of(Kind::Gap), 1);
@@ -178,7 +192,7 @@ fn marks_outlive_a_server_that_was_down() {
     let far = Duration::from_secs(3600);
     until("the server answers", || monitors.known_monitors().is_ok());
     assert_eq!(states(monitors), of(&[("a", "silent")]));
-    assert_eq!(monitors.give_up_monitors(&nobody, far, gap(0)).unwrap(), []);
+    assert_eq!(monitors.give_up_monitors(&nobody, far, gap(Duration::ZERO)).unwrap(), []);
     assert_eq!(log.sequence().unwrap().0, 0);
-    assert_eq!(give_up(monitors, 0).len(), 1);
+    assert_eq!(give_up(monitors, Duration::ZERO).len(), 1);
 }

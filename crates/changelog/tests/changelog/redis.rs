@@ -6,6 +6,7 @@ use gabion_changelog::measure::{Load, measure};
 use gabion_changelog::{
     Change, Changelog, Durability, Error, Redis, Sequence, Server, When, WorkerId, conformance,
 };
+use gabion_platform::world::Timestamp;
 use std::time::Duration;
 
 fn site(server: &TestServer) -> impl Fn(&str) -> Box<dyn Changelog> + Sync {
@@ -13,7 +14,7 @@ fn site(server: &TestServer) -> impl Fn(&str) -> Box<dyn Changelog> + Sync {
 }
 
 fn create(path: &str) -> Change {
-    Change::modify_whole(path, When::now(0, 0))
+    Change::modify_whole(path, When::now(Timestamp::EPOCH, 0))
 }
 
 #[test]
@@ -48,15 +49,15 @@ fn all_claims_of_a_batch_are_renewed_in_one_call() {
     let log = Redis::open(&server.server("x")).expect("a changelog");
     let changes: Vec<Change> = (0..1000).map(|number| create(&number.to_string())).collect();
     log.record(&changes).expect("recorded");
-    let held = log.claim(&WorkerId("first".to_owned()), 1000, LEASE, 0).expect("claims");
+    let held = log.claim(&WorkerId("first".to_owned()), 1000, LEASE, Timestamp::EPOCH).expect("claims");
     assert_eq!(held.len(), 1000);
     let before = calls(&server);
-    let refused = log.renew_all(&held, LEASE, 9).expect("an answer");
+    let refused = log.renew_all(&held, LEASE, Timestamp::from_nanoseconds(9)).expect("an answer");
     assert_eq!((refused.len(), calls(&server) - before), (0, 1));
     let second = WorkerId("second".to_owned());
-    assert!(log.claim(&second, 1000, LEASE, 18).expect("claims").is_empty());
-    assert_eq!(log.claim(&second, 1000, LEASE, 19).expect("claims").len(), 1000);
-    let refused = log.renew_all(&held, LEASE, 19).expect("an answer");
+    assert!(log.claim(&second, 1000, LEASE, Timestamp::from_nanoseconds(18)).expect("claims").is_empty());
+    assert_eq!(log.claim(&second, 1000, LEASE, Timestamp::from_nanoseconds(19)).expect("claims").len(), 1000);
+    let refused = log.renew_all(&held, LEASE, Timestamp::from_nanoseconds(19)).expect("an answer");
     assert_eq!(refused.len(), 1000, "they are somebody else's");
 }
 
@@ -305,7 +306,8 @@ fn a_claim_from_before_a_loss_is_refused() {
     let lease = Duration::from_secs(60);
     let claim = |name: &str, path: &str| {
         let worker = WorkerId(name.to_owned());
-        let (mut claims, taken) = log.claim_paths(&worker, &[path.into()], lease, 0).expect("claims");
+        let (mut claims, taken) =
+            log.claim_paths(&worker, &[path.into()], lease, Timestamp::EPOCH).expect("claims");
         assert!(taken.is_empty());
         claims.pop().expect("a claim")
     };
@@ -315,12 +317,15 @@ fn a_claim_from_before_a_loss_is_refused() {
     assert_eq!(before.token, after.token, "the server does not know that it gave this number");
     assert!(!log.still_mine(&before).expect("an answer"));
     assert_eq!(log.which_are_mine(&[&before, &after]).expect("an answer"), [false, true]);
-    assert_eq!(log.renew_all(std::slice::from_ref(&before), lease, 0).expect("an answer"), [before.token]);
-    assert!(log.renew(&mut before.clone(), lease, 0).is_err());
-    assert!(log.release(&before, 0, 0).is_err());
+    assert_eq!(
+        log.renew_all(std::slice::from_ref(&before), lease, Timestamp::EPOCH).expect("an answer"),
+        [before.token]
+    );
+    assert!(log.renew(&mut before.clone(), lease, Timestamp::EPOCH).is_err());
+    assert!(log.release(&before, Timestamp::EPOCH, Timestamp::EPOCH).is_err());
     assert!(log.complete(&before).is_err());
     assert!(log.complete_all(&[&before]).expect("an answer")[0].is_err());
-    log.give_back(&[&before], 0).expect("an answer");
+    log.give_back(&[&before], Timestamp::EPOCH).expect("an answer");
     assert_eq!(log.pending().expect("an answer").claimed, 1);
     log.complete(&after).expect("it holds the claim");
 }

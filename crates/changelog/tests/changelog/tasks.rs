@@ -3,6 +3,7 @@
 use crate::server::TestServer;
 use gabion_changelog::tasks::{Amounts, Held, KnownTask, NewTask, TaskId, TaskKind, Tasks, Wanted};
 use gabion_changelog::{Ask, Changelog, Limits, Redis, WorkerId};
+use gabion_platform::world::Timestamp;
 use gabion_testkit::{until, until_some};
 use std::time::Duration;
 
@@ -244,8 +245,8 @@ fn workers_at_portions_count_for_the_limits_of_their_host() {
         insists: false,
         heeds_drain,
     };
-    assert!(log.claim_share(&ask(true), 0).unwrap().is_limited);
-    assert!(!log.claim_share(&ask(false), 0).unwrap().is_limited);
+    assert!(log.claim_share(&ask(true), Timestamp::EPOCH).unwrap().is_limited);
+    assert!(!log.claim_share(&ask(false), Timestamp::EPOCH).unwrap().is_limited);
     // The owner of a task does its own portions.
     assert!(tasks.take(&name, Wanted::Of(task), NOW).unwrap().is_some());
     until("its lease has ended", || log.allowance(&worker("a/1")).unwrap().others == 0);

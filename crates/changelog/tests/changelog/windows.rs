@@ -4,10 +4,11 @@ use crate::server::TestServer;
 use gabion_changelog::monitors::{MARK_LEASE, Monitor, MonitorKind, Monitors};
 use gabion_changelog::windows::{Tick, Windows};
 use gabion_changelog::{Change, Changelog, Claim, Redis, When, Window, WorkerId};
+use gabion_platform::world::Timestamp;
 use gabion_testkit::until;
 use std::time::Duration;
 
-const NOW: i64 = 1_700_000_000_000_000_000;
+const NOW: Timestamp = Timestamp::from_nanoseconds(1_700_000_000_000_000_000);
 const WORKER: Duration = Duration::from_secs(60);
 const OVER: Duration = Duration::ZERO;
 

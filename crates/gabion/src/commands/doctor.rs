@@ -8,10 +8,9 @@ use gabion_cluster::layout::{Component, State, Target};
 use gabion_cluster::probe::{FileKind, Looked, Prober};
 use gabion_cluster::survey::{Options, Survey};
 use gabion_cluster::tool::Limits;
-use gabion_vault::policy::Duration as Span;
+use gabion_vault::policy::DurationText as Span;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// Command that looks at the path.
 const PROBE: &str = "probe-path";
@@ -53,7 +52,7 @@ impl Args {
             program: std::env::current_exe().context("finding this program")?,
             arguments: vec![PROBE.into()],
         };
-        let deadline = Duration::from_nanos(self.deadline.0.unsigned_abs());
+        let deadline = self.deadline.0;
         let options = Options { prober, limits: Limits { deadline, ..Limits::default() }, tools: self.tools };
         let survey = Survey::of(&path, &options).with_context(|| system_path_text(&path))?;
         if self.json {

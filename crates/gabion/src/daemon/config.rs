@@ -8,13 +8,14 @@ pub use api::ApiConfig;
 use crate::compute::DeviceChoice;
 use crate::live::{Access, ProtectOptions};
 use gabion_vault::monitor::Choice;
-use gabion_vault::policy::{Duration, Rate};
+use gabion_vault::policy::{DurationText, Rate};
 use gabion_vault::schedule::{Hours, Rhythm};
-use gabion_vault::world::{Nanos, SECOND};
+use gabion_vault::world::SECOND;
 use notify::{HooksConfig, HooksText, NotifyConfig, NotifyText};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use toml::Spanned;
 
 /// Most sources of one daemon; each has a few threads.
@@ -32,7 +33,7 @@ pub struct Config {
     /// Settings of the API.
     pub api: ApiConfig,
     /// Time limit for running jobs and busy mounts when the daemon stops.
-    pub stop_within: Nanos,
+    pub stop_within: Duration,
     /// Directory of what outlasts the daemon; the default if `None`.
     pub state: Option<PathBuf>,
     /// The sources.
@@ -61,7 +62,7 @@ pub struct SourceConfig {
     /// Read limit for encoding, in bytes per second.
     pub limit: Option<u64>,
     /// Interval between full scans.
-    pub rescan: Nanos,
+    pub rescan: Duration,
     /// Scheduled scrubs.
     pub scrub: Option<ScrubConfig>,
     /// Commands before and after jobs.
@@ -136,11 +137,11 @@ pub struct ScrubConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RebuildConfig {
     /// Time after which an absent target is given up; never if `None`.
-    pub after: Option<Nanos>,
+    pub after: Option<Duration>,
     /// Read limit in bytes per second.
     pub limit: Option<u64>,
     /// Interval at which targets are probed.
-    pub look: Nanos,
+    pub look: Duration,
 }
 
 /// Error of a configuration file.
@@ -181,7 +182,7 @@ pub enum ConfigError {
 struct Text {
     socket: Option<PathBuf>,
     pools: Option<PathBuf>,
-    stop_within: Option<Duration>,
+    stop_within: Option<DurationText>,
     api: Option<Spanned<api::ApiText>>,
     state: Option<PathBuf>,
     #[serde(default)]
@@ -209,7 +210,7 @@ struct SourceText {
     #[serde(default)]
     cpu_takeover: bool,
     limit: Option<Rate>,
-    rescan: Option<Duration>,
+    rescan: Option<DurationText>,
     events: Option<Spanned<Events>>,
     threads: Option<Spanned<usize>>,
     private: Option<Spanned<bool>>,
@@ -235,7 +236,7 @@ enum Events {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ScrubText {
-    every: Option<Duration>,
+    every: Option<DurationText>,
     percent: Option<u8>,
     hours: Option<String>,
     limit: Option<Rate>,
@@ -246,18 +247,18 @@ struct ScrubText {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct RebuildText {
-    after: Option<Duration>,
+    after: Option<DurationText>,
     limit: Option<Rate>,
-    look: Option<Duration>,
+    look: Option<DurationText>,
 }
 
 /// Defaults.
-const STOP_WITHIN: Nanos = 60 * SECOND;
-const RESCAN: Nanos = 3600 * SECOND;
-const POLL_INTERVAL: Nanos = 10 * SECOND;
+const STOP_WITHIN: Duration = Duration::from_secs(60);
+const RESCAN: Duration = Duration::from_secs(3600);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Interval at which files with due scrubs are searched.
-const DUE_LOOK: Nanos = 3600 * SECOND;
+const DUE_LOOK: Duration = Duration::from_secs(3600);
 const SERVING_THREADS: usize = 16;
 
 impl Config {

@@ -467,7 +467,7 @@ impl Subscription {
 }
 
 fn now() -> u64 {
-    u64::try_from(Clock::System.now() / 1000).unwrap_or(0)
+    u64::try_from(Clock::System.now().nanoseconds() / 1000).unwrap_or(0)
 }
 
 fn shortened(text: &str) -> String {

@@ -94,7 +94,7 @@ fn hook(
         directory: Path::new("/"),
         environment: &environment,
         input: &input,
-        deadline: Duration::from_nanos(source.config.hooks.timeout.unsigned_abs()),
+        deadline: source.config.hooks.timeout,
         most_output: MAX_OUTPUT,
         stopped: &stopped,
     };

@@ -22,7 +22,7 @@ use gabion_vault::schedule::Rhythm;
 use gabion_vault::scrub::{self, Overdue, Selection};
 use gabion_vault::storage::pool::PoolError;
 use gabion_vault::vault::{Location, Lock, LockError, Vault, VaultError};
-use gabion_vault::world::{Clock, Nanos, Stopwatch};
+use gabion_vault::world::{Clock, Stopwatch, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -180,7 +180,7 @@ pub(super) struct Job {
     /// True if it was due, false if it was requested.
     pub(super) scheduled: bool,
     /// Time of the request.
-    pub(super) began: Nanos,
+    pub(super) began: Timestamp,
     has_begun: AtomicBool,
     /// Bytes of all steps so far.
     bytes: AtomicU64,
@@ -191,7 +191,7 @@ pub(super) struct Job {
 
 impl Job {
     /// A new job.
-    pub(super) fn new(id: u64, work: Work, scheduled: bool, now: Nanos) -> Job {
+    pub(super) fn new(id: u64, work: Work, scheduled: bool, now: Timestamp) -> Job {
         Job {
             id,
             work,

@@ -246,9 +246,9 @@ pub(crate) struct PolicyAnswer {
 pub(crate) struct TreatmentAnswer {
     pub(crate) code: String,
     pub(crate) block: u64,
-    pub(crate) quiet_seconds: i64,
+    pub(crate) quiet_seconds: u64,
     pub(crate) priority: u8,
-    pub(crate) scrub_seconds: i64,
+    pub(crate) scrub_seconds: u64,
     pub(crate) write_once: bool,
     pub(crate) strong: bool,
 }

@@ -6,8 +6,9 @@ use super::job::JobTotals;
 use super::source::Source;
 use crate::exposition::{Exposition, Kind};
 use gabion_vault::catalogue::State;
-use gabion_vault::world::{Nanos, SECOND};
+use gabion_vault::world::Timestamp;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What is told of a source, taken at once.
 struct Snapshot {
@@ -18,11 +19,11 @@ struct Snapshot {
     files: Vec<(State, u64)>,
     bytes: Vec<(State, u64)>,
     pending: Option<u64>,
-    exposure: Option<Nanos>,
+    exposure: Option<Duration>,
     encoded: Option<(u64, u64, u64)>,
     held: u64,
     overdue: Option<u64>,
-    last_scrub: Option<Nanos>,
+    last_scrub: Option<Timestamp>,
     waiting: u64,
     totals: JobTotals,
     targets: Vec<(String, bool)>,
@@ -32,7 +33,7 @@ struct Snapshot {
 const STATES: [State; 4] = [State::Protected, State::Degraded, State::Damaged, State::Lost];
 
 impl Snapshot {
-    fn of(source: &Source, now: Nanos) -> Snapshot {
+    fn of(source: &Source, now: Timestamp) -> Snapshot {
         let is_healthy = source.is_healthy();
         let state = source.state();
         let live = state.live.as_ref();
@@ -75,8 +76,9 @@ impl Snapshot {
     }
 }
 
-fn seconds(nanos: Nanos) -> f64 {
-    nanos as f64 / SECOND as f64
+/// Seconds since 1970.
+fn seconds(time: Timestamp) -> f64 {
+    time.nanoseconds() as f64 / 1e9
 }
 
 fn flag(value: bool) -> f64 {
@@ -84,7 +86,7 @@ fn flag(value: bool) -> f64 {
 }
 
 /// The text of all metrics.
-pub(super) fn text(daemon: &Daemon, now: Nanos) -> String {
+pub(super) fn text(daemon: &Daemon, now: Timestamp) -> String {
     let all: Vec<Snapshot> =
         daemon.sources().iter().map(|source: &Arc<Source>| Snapshot::of(source, now)).collect();
     let mut out = Exposition::default();
@@ -107,7 +109,7 @@ pub(super) fn text(daemon: &Daemon, now: Nanos) -> String {
         it.pending.map(|it| it as f64)
     });
     gauge("gabion_exposure_seconds", "Age of the oldest change that is not protected yet.", &|it| {
-        it.exposure.map(seconds)
+        it.exposure.map(|age| age.as_secs_f64())
     });
     gauge("gabion_held_files", "Files of the change-set that waits for approval.", &|it| {
         Some(it.held as f64)
@@ -123,7 +125,7 @@ pub(super) fn text(daemon: &Daemon, now: Nanos) -> String {
     gauge(
         "gabion_last_scrub_age_seconds",
         "Time since the start of the last scheduled or full scrub.",
-        &|it| it.last_scrub.map(|last| seconds(now.saturating_sub(last).max(0))),
+        &|it| it.last_scrub.map(|last| now.since(last).as_secs_f64()),
     );
     gauge("gabion_jobs_queued", "Jobs that wait or run.", &|it| Some(it.waiting as f64));
     gauge("gabion_confirmation_needed", "1 if a person has to confirm the loss of targets.", &|it| {

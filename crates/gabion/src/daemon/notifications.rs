@@ -20,7 +20,7 @@ use super::{LogEntry, Tell};
 use crate::report::notifications::{DeliveryReport, ReceiverReport};
 use gabion_platform::lock::Lockable;
 use gabion_platform::sync::lock;
-use gabion_vault::world::{Clock, Nanos, Stopwatch, host, unique_id};
+use gabion_vault::world::{Clock, Stopwatch, host, unique_id};
 use observe::SourceView;
 use receiver::{Done, Receiver};
 use std::fs::TryLockError;
@@ -206,7 +206,7 @@ fn id() -> String {
     match unique_id() {
         Ok(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
         // The system has no random numbers: the time is unique enough to tell messages of a host apart.
-        Err(_) => format!("{:032x}", Clock::System.now()),
+        Err(_) => format!("{:032x}", Clock::System.now().nanoseconds()),
     }
 }
 
@@ -251,7 +251,7 @@ fn tell(context: &Context<'_>, name: &str, text: &str) {
 }
 
 /// True if a receiver is a heartbeat, and the interval of it.
-fn heartbeat(config: &NotifyConfig) -> Option<Nanos> {
+fn heartbeat(config: &NotifyConfig) -> Option<Duration> {
     match config.channel {
         Channel::Heartbeat(_, every) => Some(every),
         _ => None,

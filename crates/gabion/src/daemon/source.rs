@@ -20,7 +20,7 @@ use gabion_vault::run::RunContext;
 use gabion_vault::scrub::Overdue;
 use gabion_vault::storage::pool::Registry;
 use gabion_vault::vault::{Location, Vault};
-use gabion_vault::world::{Clock, Nanos, SECOND, Stopwatch};
+use gabion_vault::world::{Clock, Stopwatch, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -65,7 +65,7 @@ pub(super) struct Source {
 /// State of a source.
 pub(super) struct State {
     pub(super) phase: Phase,
-    pub(super) since: Nanos,
+    pub(super) since: Timestamp,
     pub(super) paused: bool,
     pub(super) location: Option<Location>,
     pub(super) live: Option<monitor::Status>,
@@ -91,8 +91,8 @@ pub(super) struct State {
 /// Times of the last and the next scheduled scrub.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ScrubTimes {
-    pub(super) last: Option<Nanos>,
-    pub(super) next: Nanos,
+    pub(super) last: Option<Timestamp>,
+    pub(super) next: Timestamp,
 }
 
 /// Phase of a source.
@@ -100,7 +100,7 @@ pub(super) struct ScrubTimes {
 pub(super) enum Phase {
     Starting,
     Running,
-    Failed { why: String, retry_at: Nanos },
+    Failed { why: String, retry_at: Timestamp },
     Stopping,
     Stopped,
 }
@@ -461,7 +461,7 @@ impl Source {
             _ => {}
         }
         let scrub = self.config.scrub.map(|config| ScrubSchedule {
-            every_seconds: config.rhythm.every / SECOND,
+            every_seconds: config.rhythm.every.as_secs(),
             percent: config.rhythm.percent,
             repair: config.repair,
             by_policy: config.by_policy,

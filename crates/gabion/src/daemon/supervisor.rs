@@ -20,7 +20,7 @@ use gabion_vault::schedule::Backoff;
 use gabion_vault::scrub::Selection;
 use gabion_vault::storage::pool::{self, Pool};
 use gabion_vault::vault::{Location, Vault};
-use gabion_vault::world::{Nanos, SECOND, Stopwatch};
+use gabion_vault::world::{SECOND, Stopwatch, Timestamp};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -32,15 +32,15 @@ const TICK: Duration = Duration::from_millis(250);
 const COUNT: Duration = Duration::from_secs(5);
 
 /// Shortest and longest pause before a failed source is started again.
-const FIRST_PAUSE: Nanos = SECOND;
-const LONGEST_PAUSE: Nanos = 300 * SECOND;
+const FIRST_PAUSE: Duration = SECOND;
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// Running time after which the pause starts over.
 const RECOVERED: Duration = Duration::from_secs(60);
 
 /// Shortest and longest pause before a failed scrub is tried again.
-const SCRUB_PAUSE: Nanos = 60 * SECOND;
-const LONGEST_SCRUB_PAUSE: Nanos = 3600 * SECOND;
+const SCRUB_PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_SCRUB_PAUSE: Duration = Duration::from_secs(3600);
 
 /// Key in the catalogue: start of the last scheduled scrub.
 const SCRUBBED: &str = "last scheduled scrub";
@@ -155,7 +155,7 @@ impl Supervisor {
     }
 
     /// Starts the source.
-    fn start(&mut self, now: Nanos) {
+    fn start(&mut self, now: Timestamp) {
         match self.begin() {
             Ok(running) => {
                 let location = running.location().clone();
@@ -180,11 +180,11 @@ impl Supervisor {
         }
     }
 
-    fn failed(&mut self, why: &str, now: Nanos) {
+    fn failed(&mut self, why: &str, now: Timestamp) {
         let retry_at = self.backoff.failed(now);
         self.conditions.failed();
         self.source.enter(Phase::Failed { why: why.to_owned(), retry_at });
-        let pause = retry_at.saturating_sub(now) / SECOND;
+        let pause = retry_at.since(now).as_secs();
         let text = format!("failed: {why}; tried again in {pause} s");
         let (error, retry_at) = (Some(why.to_owned()), Some(Time(retry_at)));
         self.source.publish(
@@ -254,7 +254,7 @@ impl Supervisor {
     }
 
     /// Stops a failed source, to start it again later.
-    fn give_up(&mut self, why: &str, now: Nanos) {
+    fn give_up(&mut self, why: &str, now: Timestamp) {
         self.source.set_in_turn(false);
         self.end_job();
         let mut why = why.to_owned();
@@ -277,7 +277,7 @@ impl Supervisor {
     }
 
     /// One turn of a running source.
-    fn maintain(&mut self, now: Nanos) {
+    fn maintain(&mut self, now: Timestamp) {
         if self.began.elapsed() >= RECOVERED {
             self.backoff.succeeded();
         }
@@ -312,10 +312,10 @@ impl Supervisor {
     }
 
     /// Examines the targets of a pool.
-    fn look(&mut self, now: Nanos) {
+    fn look(&mut self, now: Timestamp) {
         let Some(config) = self.config().rebuild().copied() else { return };
         let Some(Running::Mounted(_, Some(pool))) = &self.running else { return };
-        let every = Duration::from_nanos(config.look.unsigned_abs());
+        let every = config.look;
         if self.looked.is_some_and(|since| since.elapsed() < every) {
             return;
         }
@@ -341,12 +341,12 @@ impl Supervisor {
     }
 
     /// Time of the next scheduled scrub.
-    fn next_scrub(&mut self, now: Nanos) -> Option<Nanos> {
+    fn next_scrub(&mut self, now: Timestamp) -> Option<Timestamp> {
         let scrub = self.config().scrub?;
         let known = self.source.state().scrub;
         let last = match known {
             Some(times) => times.last,
-            None => self.source.catalogue().as_ref()?.note(SCRUBBED).ok()?.and_then(|note| note.parse().ok()),
+            None => self.source.catalogue().as_ref()?.time_note(SCRUBBED).ok()?,
         };
         let next = scrub.rhythm.next(last, now);
         self.source.state().scrub = Some(ScrubTimes { last, next });
@@ -363,7 +363,7 @@ impl Supervisor {
     }
 
     /// The next job, if any.
-    fn choose(&mut self, now: Nanos, next_scrub: Option<Nanos>) -> Option<Arc<Job>> {
+    fn choose(&mut self, now: Timestamp, next_scrub: Option<Timestamp>) -> Option<Arc<Job>> {
         let due = |work| Some(self.source.new_job(work, true));
         if let Next::Rebuild { targets, agreed } = std::mem::replace(&mut self.next, Next::Nothing) {
             let targets = targets.into_iter().map(String::from).collect();
@@ -426,7 +426,7 @@ impl Supervisor {
     }
 
     /// Handles the end of a job.
-    fn collect(&mut self, now: Nanos) {
+    fn collect(&mut self, now: Timestamp) {
         let Some((job, thread)) = self.job.take_if(|(_, thread)| thread.is_finished()) else { return };
         if thread.join().is_err() {
             job.end(Err("it ended unexpectedly".to_owned()));
@@ -472,16 +472,15 @@ impl Supervisor {
         *state.totals.bytes.entry(job.work.word()).or_default() += job.bytes();
     }
 
-    fn note_scrub(&mut self, began: Nanos) {
-        if let Some(Err(error)) =
-            self.source.catalogue().as_ref().map(|it| it.set_note(SCRUBBED, Some(&began.to_string())))
+    fn note_scrub(&mut self, began: Timestamp) {
+        if let Some(Err(error)) = self.source.catalogue().as_ref().map(|it| it.set_time_note(SCRUBBED, began))
         {
             self.source.warning(&error.to_string());
         }
         self.source.state().scrub = Some(ScrubTimes { last: Some(began), next: began });
     }
 
-    fn report_ended(&self, job: &Job, ended: &Result<Ended, String>, now: Nanos) {
+    fn report_ended(&self, job: &Job, ended: &Result<Ended, String>, now: Timestamp) {
         announce::ended(&self.source, job, ended);
         let (began, ended_at, scheduled) = (Time(job.began), Time(now), job.scheduled);
         let last = match ended {

@@ -10,11 +10,12 @@ use gabion_vault::storage::TargetState;
 use gabion_vault::storage::pool::Pool;
 use gabion_vault::storage::pool::config::{MemberState, TargetName};
 use gabion_vault::watchdog::{Decision, Policy, TargetPresence, Watchdog};
-use gabion_vault::world::{Nanos, SECOND};
+use gabion_vault::world::Timestamp;
+use std::time::Duration;
 
 /// Shortest and longest pause before an incomplete rebuild is tried again.
-const FIRST_PAUSE: Nanos = 60 * SECOND;
-const LONGEST_PAUSE: Nanos = 6 * 3600 * SECOND;
+const FIRST_PAUSE: Duration = Duration::from_secs(60);
+const LONGEST_PAUSE: Duration = Duration::from_secs(6 * 3600);
 
 /// Watches the targets of one pool.
 #[derive(Debug)]
@@ -44,9 +45,9 @@ pub(super) enum Next {
 
 impl Targets {
     /// For a pool, by its identity. With a delay, rebuilds start automatically.
-    pub(super) fn new(pool: &str, redundancy: usize, delay: Option<Nanos>) -> Targets {
+    pub(super) fn new(pool: &str, redundancy: usize, delay: Option<Duration>) -> Targets {
         // Without a delay, absent targets are only reported.
-        let policy = Policy { delay: delay.unwrap_or(Nanos::MAX), redundancy, share: DEFAULT_SHARE };
+        let policy = Policy { delay: delay.unwrap_or(Duration::MAX), redundancy, share: DEFAULT_SHARE };
         Targets {
             pool: pool.to_owned(),
             watchdog: Watchdog::new(pool, policy),
@@ -66,7 +67,7 @@ impl Targets {
 
     /// Decides from the current target states. Targets that were given up count as `GivenUp` until a survey finds that
     /// no file misses them.
-    pub(super) fn look(&mut self, now: Nanos, mut presences: Vec<(TargetName, TargetPresence)>) -> Next {
+    pub(super) fn look(&mut self, now: Timestamp, mut presences: Vec<(TargetName, TargetPresence)>) -> Next {
         if let Some(survey) = &self.survey {
             for (name, presence) in &mut presences {
                 if *presence == TargetPresence::GivenUp && !survey.report.missed.contains(name) {
@@ -112,7 +113,7 @@ impl Targets {
     }
 
     /// Notes the end of a rebuild; the survey is outdated.
-    pub(super) fn rebuilt(&mut self, is_whole: bool, now: Nanos) {
+    pub(super) fn rebuilt(&mut self, is_whole: bool, now: Timestamp) {
         self.survey = None;
         match is_whole {
             true => self.backoff.succeeded(),
@@ -228,6 +229,8 @@ pub(super) fn presences(pool: &Pool) -> Vec<(TargetName, TargetPresence)> {
 #[cfg(test)]
 mod tests {
     use super::{FIRST_PAUSE, Next, SurveyReport, TargetName, TargetPresence, Targets, Timed};
+    use gabion_vault::world::Timestamp;
+    use std::time::Duration;
 
     const P: TargetPresence = TargetPresence::Present;
     const G: TargetPresence = TargetPresence::Gone;
@@ -254,56 +257,64 @@ mod tests {
 
     #[test]
     fn a_lost_target_is_surveyed_waited_for_rebuilt_and_surveyed() {
-        let mut targets = Targets::new("p", 2, Some(100));
-        assert_eq!(targets.look(0, seen(&[P; 8])), Next::Nothing);
+        let mut targets = Targets::new("p", 2, Some(Duration::from_nanos(100)));
+        assert_eq!(targets.look(Timestamp::EPOCH, seen(&[P; 8])), Next::Nothing);
         let gone = [P, G, P, P, P, P, P, P];
-        assert_eq!(targets.look(1, seen(&gone)), Next::Survey);
+        assert_eq!(targets.look(Timestamp::from_nanoseconds(1), seen(&gone)), Next::Survey);
         targets.surveyed(missed(&["d2"]));
-        assert_eq!(targets.look(2, seen(&gone)), Next::Nothing);
+        assert_eq!(targets.look(Timestamp::from_nanoseconds(2), seen(&gone)), Next::Nothing);
         assert!(targets.words().unwrap().contains("d2"));
-        assert_eq!(targets.look(101, seen(&gone)), rebuild(&["d2"]));
-        targets.rebuilt(true, 200);
+        assert_eq!(targets.look(Timestamp::from_nanoseconds(101), seen(&gone)), rebuild(&["d2"]));
+        targets.rebuilt(true, Timestamp::from_nanoseconds(200));
         let given_up = [P, U, P, P, P, P, P, P];
-        assert_eq!(targets.look(201, seen(&given_up)), Next::Survey);
+        assert_eq!(targets.look(Timestamp::from_nanoseconds(201), seen(&given_up)), Next::Survey);
         targets.surveyed(missed(&[]));
-        assert_eq!(targets.look(202, seen(&given_up)), Next::Nothing);
+        assert_eq!(targets.look(Timestamp::from_nanoseconds(202), seen(&given_up)), Next::Nothing);
         assert_eq!(targets.words(), None);
         let back = [P, B, P, P, P, P, P, P];
-        assert_eq!(targets.look(300, seen(&back)), rebuild(&["d2"]));
+        assert_eq!(targets.look(Timestamp::from_nanoseconds(300), seen(&back)), rebuild(&["d2"]));
     }
 
     #[test]
     fn incomplete_rebuilds_are_retried_after_pauses() {
-        let mut targets = Targets::new("p", 2, Some(0));
+        let mut targets = Targets::new("p", 2, Some(Duration::ZERO));
         let given_up = [P, U, P, P, P, P, P, P];
         // As after a crash: no state is known.
-        assert_eq!(targets.look(0, seen(&given_up)), Next::Survey);
+        assert_eq!(targets.look(Timestamp::EPOCH, seen(&given_up)), Next::Survey);
         targets.surveyed(missed(&["d2"]));
-        assert_eq!(targets.look(1, seen(&given_up)), rebuild(&["d2"]));
-        targets.rebuilt(false, 10);
-        assert_eq!(targets.look(11, seen(&given_up)), Next::Survey);
+        assert_eq!(targets.look(Timestamp::from_nanoseconds(1), seen(&given_up)), rebuild(&["d2"]));
+        targets.rebuilt(false, Timestamp::from_nanoseconds(10));
+        assert_eq!(targets.look(Timestamp::from_nanoseconds(11), seen(&given_up)), Next::Survey);
         targets.surveyed(missed(&["d2"]));
-        assert_eq!(targets.look(12, seen(&given_up)), Next::Nothing);
-        assert_eq!(targets.look(10 + FIRST_PAUSE, seen(&given_up)), rebuild(&["d2"]));
-        targets.rebuilt(false, 10 + FIRST_PAUSE);
+        assert_eq!(targets.look(Timestamp::from_nanoseconds(12), seen(&given_up)), Next::Nothing);
+        assert_eq!(
+            targets.look(Timestamp::from_nanoseconds(10) + FIRST_PAUSE, seen(&given_up)),
+            rebuild(&["d2"])
+        );
+        targets.rebuilt(false, Timestamp::from_nanoseconds(10) + FIRST_PAUSE);
         // One more target in the pool is another situation.
         let added = [P, U, P, P, P, P, P, P, P];
-        assert_eq!(targets.look(11 + FIRST_PAUSE, seen(&added)), Next::Survey);
+        assert_eq!(targets.look(Timestamp::from_nanoseconds(11) + FIRST_PAUSE, seen(&added)), Next::Survey);
         targets.surveyed(missed(&["d2"]));
-        assert_eq!(targets.look(12 + FIRST_PAUSE, seen(&added)), rebuild(&["d2"]));
+        assert_eq!(
+            targets.look(Timestamp::from_nanoseconds(12) + FIRST_PAUSE, seen(&added)),
+            rebuild(&["d2"])
+        );
     }
 
     #[test]
     fn the_loss_of_many_targets_is_confirmed_by_digest() {
-        let mut targets = Targets::new("p", 2, Some(0));
+        let mut targets = Targets::new("p", 2, Some(Duration::ZERO));
         let three = [G, G, G, P, P, P, P, P];
-        assert_eq!(targets.look(0, seen(&three)), Next::Survey);
+        assert_eq!(targets.look(Timestamp::EPOCH, seen(&three)), Next::Survey);
         targets.surveyed(missed(&["d1", "d2", "d3"]));
-        assert_eq!(targets.look(1, seen(&three)), Next::Nothing);
+        assert_eq!(targets.look(Timestamp::from_nanoseconds(1), seen(&three)), Next::Nothing);
         let asked = targets.report().ask.unwrap().agreement;
         assert!(targets.agree("0123456789ab").unwrap_err().contains(&asked));
         targets.agree(&asked).unwrap();
-        let Next::Rebuild { targets: which, agreed } = targets.look(2, seen(&three)) else {
+        let Next::Rebuild { targets: which, agreed } =
+            targets.look(Timestamp::from_nanoseconds(2), seen(&three))
+        else {
             panic!("agreed")
         };
         assert_eq!((which.len(), agreed), (3, Some(asked)));
@@ -313,9 +324,9 @@ mod tests {
     fn without_a_delay_nothing_is_decided() {
         let mut targets = Targets::new("p", 2, None);
         let gone = [P, G, P, P];
-        targets.look(0, seen(&gone));
+        targets.look(Timestamp::EPOCH, seen(&gone));
         targets.surveyed(missed(&["d2"]));
-        assert_eq!(targets.look(i64::MAX - 1, seen(&gone)), Next::Nothing);
+        assert_eq!(targets.look(Timestamp::MAX - Duration::from_nanos(1), seen(&gone)), Next::Nothing);
         assert!(targets.words().unwrap().contains("unless requested"));
         assert!(targets.agree("x").is_err());
     }

@@ -7,7 +7,7 @@ use gabion_vault::catalogue::State;
 use gabion_vault::monitor::Status;
 use gabion_vault::pool_rebuild::survey::FileHealth;
 use gabion_vault::storage::pool::config::TargetName;
-use gabion_vault::world::{Nanos, SECOND};
+use gabion_vault::world::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,14 +72,14 @@ pub(crate) struct LiveSummary {
 
 impl LiveSummary {
     /// Of a status at the time `now`.
-    pub(crate) fn new(live: &Status, now: Nanos) -> LiveSummary {
+    pub(crate) fn new(live: &Status, now: Timestamp) -> LiveSummary {
         LiveSummary {
             source: live.source,
             events: live.events,
             recorded: live.recorded,
             gaps: live.gaps,
             pending: live.pending,
-            lag_seconds: live.lag(now) as f64 / SECOND as f64,
+            lag_seconds: live.lag(now).as_secs_f64(),
             scans: live.scans,
             last_scan: live.last_scan.map(Time),
             encoded: live.done.encoded,
@@ -112,7 +112,7 @@ impl FileCounts {
 /// The schedule of scrubs.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct ScrubSchedule {
-    pub(crate) every_seconds: i64,
+    pub(crate) every_seconds: u64,
     pub(crate) percent: u8,
     pub(crate) repair: bool,
     pub(crate) by_policy: bool,

@@ -4,7 +4,7 @@ use super::{DamagedFile, FileFailure, FileRanges, HeldReport, path_texts, system
 use crate::compute;
 use gabion_vault::monitor::{Notice, Status};
 use gabion_vault::worker::Done;
-use gabion_vault::world::{Nanos, SECOND, moment};
+use gabion_vault::world::{Timestamp, moment};
 use serde::Serialize;
 use std::path::Path;
 
@@ -211,7 +211,7 @@ pub struct LiveStatus {
 
 impl LiveStatus {
     /// Of a status at the time `now`.
-    pub fn new(status: &Status, now: Nanos) -> LiveStatus {
+    pub fn new(status: &Status, now: Timestamp) -> LiveStatus {
         LiveStatus {
             source: status.source,
             events: status.events,
@@ -219,7 +219,7 @@ impl LiveStatus {
             gaps: status.gaps,
             pending: status.pending,
             scans: status.scans,
-            lag_seconds: status.lag(now) as f64 / SECOND as f64,
+            lag_seconds: status.lag(now).as_secs_f64(),
             last_scan: status.last_scan.map(moment),
             done: WorkerReport::new(&status.done),
             held: status.held.as_ref().map(HeldReport::new),

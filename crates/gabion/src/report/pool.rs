@@ -7,7 +7,7 @@ use gabion_vault::storage::pool::config::{Config, TargetName};
 use gabion_vault::storage::pool::stub::Stub;
 use gabion_vault::storage::pool::{DirectoryEntry, HealReport, Orphan, Status, Sweep};
 use gabion_vault::tree::Kind;
-use gabion_vault::world::Nanos;
+use gabion_vault::world::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -165,7 +165,8 @@ pub struct EntryReport {
     path: String,
     kind: &'static str,
     size: u64,
-    mtime: Nanos,
+    #[serde(serialize_with = "gabion_vault::nanoseconds::serialize")]
+    mtime: Timestamp,
     mode: String,
     uid: u32,
     gid: u32,

@@ -2,7 +2,7 @@
 
 use super::path_text;
 use gabion_vault::replaced::Run;
-use gabion_vault::world::Nanos;
+use gabion_vault::world::Timestamp;
 use serde::Serialize;
 
 /// Content that repair replaced.
@@ -19,7 +19,8 @@ pub struct ReplacedReport {
 #[derive(Debug, Serialize)]
 pub struct ReplacedRun {
     run: String,
-    at: Nanos,
+    #[serde(serialize_with = "gabion_vault::nanoseconds::serialize")]
+    at: Timestamp,
     bytes: u64,
     files: Vec<ReplacedFile>,
 }

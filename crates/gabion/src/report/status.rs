@@ -16,7 +16,7 @@ use gabion_vault::status::{Affected, Status};
 use gabion_vault::storage::pool::Mirrors;
 use gabion_vault::storage::{Target, TargetState};
 use gabion_vault::vault::Vault;
-use gabion_vault::world::Nanos;
+use gabion_vault::world::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -34,8 +34,10 @@ pub struct StatusReport<'a> {
     degraded: Vec<AffectedFile>,
     damaged: Vec<AffectedFile>,
     lost: Vec<AffectedFile>,
-    last_protect: Option<Nanos>,
-    last_scrub: Option<Nanos>,
+    #[serde(serialize_with = "gabion_vault::nanoseconds::optional::serialize")]
+    last_protect: Option<Timestamp>,
+    #[serde(serialize_with = "gabion_vault::nanoseconds::optional::serialize")]
+    last_scrub: Option<Timestamp>,
     never_scrubbed: u64,
     scrub_overdue: OverdueReport,
     data_bytes: u64,
@@ -70,7 +72,8 @@ struct PendingReport {
     files: u64,
     bytes: u64,
     queued: u64,
-    oldest: Option<Nanos>,
+    #[serde(serialize_with = "gabion_vault::nanoseconds::optional::serialize")]
+    oldest: Option<Timestamp>,
 }
 
 /// A file that is degraded, damaged or lost.
@@ -96,7 +99,8 @@ struct MonitorReport {
     host: String,
     process: Option<u32>,
     kind: &'static str,
-    since: Nanos,
+    #[serde(serialize_with = "gabion_vault::nanoseconds::serialize")]
+    since: Timestamp,
     state: &'static str,
 }
 

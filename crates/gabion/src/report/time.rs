@@ -3,21 +3,22 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use gabion_platform::display_path::DisplayPath;
-use gabion_vault::world::{Nanos, SECOND, moment, moment_from};
+use gabion_vault::world::{Timestamp, moment, moment_from};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// A time; in JSON as RFC 3339 in UTC, with nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Time(pub Nanos);
+pub struct Time(pub Timestamp);
 
 impl std::fmt::Display for Time {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let seconds = moment(self.0);
         let seconds = seconds.trim_end_matches(" UTC").replace(' ', "T");
-        write!(f, "{seconds}.{:09}Z", self.0.rem_euclid(SECOND))
+        write!(f, "{seconds}.{:09}Z", self.0.parts().1)
     }
 }
 
@@ -45,15 +46,15 @@ impl std::str::FromStr for Time {
         let name = format!("{}-UTC", seconds.replace(['T', 't', ' ', ':'], "-"));
         let whole = moment_from(name.as_bytes()).ok_or_else(no)?;
         let nanos = match fraction {
-            None => 0,
+            None => Duration::ZERO,
             Some(digits)
                 if (1..=9).contains(&digits.len()) && digits.bytes().all(|it| it.is_ascii_digit()) =>
             {
-                format!("{digits:0<9}").parse::<Nanos>().map_err(|_| no())?
+                Duration::from_nanos(format!("{digits:0<9}").parse().map_err(|_| no())?)
             }
             Some(_) => return Err(no()),
         };
-        Ok(Time(whole.saturating_add(nanos)))
+        Ok(Time(whole + nanos))
     }
 }
 
@@ -112,14 +113,22 @@ impl std::fmt::Display for PathName {
 #[cfg(test)]
 mod tests {
     use super::{PathName, Time};
+    use gabion_vault::world::Timestamp;
 
     #[test]
     fn times_are_read_as_they_are_written() {
         for nanos in [0, 1, 999_999_999, 1_763_583_250_123_456_789, 951_782_400_000_000_000] {
-            assert_eq!(Time(nanos).to_string().parse::<Time>().unwrap(), Time(nanos));
+            let time = Time(Timestamp::from_nanoseconds(nanos));
+            assert_eq!(time.to_string().parse::<Time>().unwrap(), time);
         }
-        assert_eq!(Time(1_500_000_000).to_string(), "1970-01-01T00:00:01.500000000Z");
-        assert_eq!("1970-01-01T00:00:01.5Z".parse::<Time>().unwrap(), Time(1_500_000_000));
+        assert_eq!(
+            Time(Timestamp::from_nanoseconds(1_500_000_000)).to_string(),
+            "1970-01-01T00:00:01.500000000Z"
+        );
+        assert_eq!(
+            "1970-01-01T00:00:01.5Z".parse::<Time>().unwrap(),
+            Time(Timestamp::from_nanoseconds(1_500_000_000))
+        );
         for wrong in [
             "",
             "Z",

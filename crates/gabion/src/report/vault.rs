@@ -14,7 +14,6 @@ use gabion_vault::scrub;
 use gabion_vault::vault::{Moved, Renewed, Vault};
 use gabion_vault::whatif::WhatIf;
 use gabion_vault::worker::Done;
-use gabion_vault::world::SECOND;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -490,9 +489,9 @@ impl<'a> RuleDecisionReport<'a> {
 pub struct TreatmentReport<'a> {
     code: &'a str,
     block: u64,
-    quiet_s: i64,
+    quiet_s: u64,
     priority: u8,
-    scrub_s: i64,
+    scrub_s: u64,
     write_once: bool,
     strong: bool,
 }
@@ -503,9 +502,9 @@ impl<'a> TreatmentReport<'a> {
         TreatmentReport {
             code: &treatment.identity,
             block: treatment.block,
-            quiet_s: treatment.quiet / SECOND,
+            quiet_s: treatment.quiet.as_secs(),
             priority: treatment.priority,
-            scrub_s: treatment.scrub / SECOND,
+            scrub_s: treatment.scrub.as_secs(),
             write_once: treatment.write_once,
             strong: treatment.strong,
         }

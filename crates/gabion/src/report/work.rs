@@ -6,7 +6,7 @@ use gabion_vault::changelog::{ALL_HOSTS, KnownWorker, Limits};
 use gabion_vault::portions::work_name;
 use gabion_vault::vault::Vault;
 use gabion_vault::worker::Batch;
-use gabion_vault::world::{Nanos, host, process};
+use gabion_vault::world::{Timestamp, host, process};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -199,7 +199,8 @@ pub struct KnownWorkerReport {
     host: String,
     process: Option<u32>,
     claims: u64,
-    since: Nanos,
+    #[serde(serialize_with = "gabion_vault::nanoseconds::serialize")]
+    since: Timestamp,
     resident: bool,
     draining: bool,
 }

@@ -7,6 +7,7 @@ use gabion_vault::format::Metadata;
 use gabion_vault::live::{Live, LiveEntry};
 use gabion_vault::storage::pool::config::TargetName;
 use gabion_vault::storage::pool::{Options, Pool};
+use gabion_vault::world::Timestamp;
 use std::fs;
 use std::path::PathBuf;
 
@@ -59,7 +60,9 @@ impl Tank {
 
     pub(crate) fn put(&mut self, name: &str, content: &[u8]) {
         let metadata = Metadata { mode: 0o640, ..Metadata::default() };
-        self.pool().put(name.as_bytes(), &mut &content[..], &metadata, 5).unwrap();
+        self.pool()
+            .put(name.as_bytes(), &mut &content[..], &metadata, Timestamp::from_nanoseconds(5))
+            .unwrap();
         self.files.insert(name.to_owned(), content.to_vec());
     }
 

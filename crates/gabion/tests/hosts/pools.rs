@@ -5,6 +5,7 @@ use crate::worker::Follower;
 use gabion_testkit::until;
 use gabion_vault::format::Metadata;
 use gabion_vault::storage::pool::{NewTarget, Options, Pool};
+use gabion_vault::world::Timestamp;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
@@ -38,7 +39,13 @@ fn fixture(test: &str) -> Option<(Network, [Follower; 2], String)> {
     let pool = Pool::create("tank", &targets, 2, 64 << 10, 1, Options::default()).unwrap();
     for number in 0..FILES {
         let file = name(number);
-        pool.put(file.as_bytes(), &mut &content(number)[..], &Metadata::default(), 5).unwrap();
+        pool.put(
+            file.as_bytes(),
+            &mut &content(number)[..],
+            &Metadata::default(),
+            Timestamp::from_nanoseconds(5),
+        )
+        .unwrap();
     }
     let stub = |number| pool.stub(name(number).as_bytes()).unwrap();
     let data: Vec<String> =

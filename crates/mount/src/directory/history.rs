@@ -25,7 +25,7 @@ use gabion_vault::changelog::{Ranges, Span, VersionName};
 use gabion_vault::storage::plain::DirectoryWriter;
 use gabion_vault::tree::{Generation, Stat};
 use gabion_vault::version::{is_in_doubt, name_of};
-use gabion_vault::world::{Nanos, unique_id};
+use gabion_vault::world::{Timestamp, unique_id};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -37,12 +37,8 @@ use std::sync::{Mutex, MutexGuard, RwLock};
 /// Most files with a history.
 const MAX_FILES: usize = 1 << 16;
 
-/// Nanoseconds per second. An mtime that is a multiple of it is taken as a sign of a file system that stores whole
-/// seconds.
-const SECOND: i64 = 1_000_000_000;
-
 /// Size and mtime of a file. Renames and changes of attributes make no other version here, but they end a span.
-type Version = (u64, i64);
+type Version = (u64, Timestamp);
 
 fn version_of(generation: &Generation) -> Version {
     (generation.size, generation.mtime)
@@ -231,7 +227,8 @@ impl History {
     fn end(&self, number: u64, seen: Seen) {
         if let Some(tracked) = self.files().get_mut(&number) {
             tracked.changes = tracked.changes.saturating_sub(1);
-            tracked.last = seen.map(|(after, _)| after).filter(|after| after.mtime % SECOND != 0);
+            // A whole second is taken as a sign of a file system that stores whole seconds.
+            tracked.last = seen.map(|(after, _)| after).filter(|after| after.mtime.parts().1 != 0);
             if seen.is_some_and(|(_, has_one_name)| !has_one_name) {
                 tracked.windows.forget();
             }
@@ -256,7 +253,7 @@ impl History {
 }
 
 impl Spans for History {
-    fn close(&self, number: u64, now: Nanos) -> Close {
+    fn close(&self, number: u64, now: Timestamp) -> Close {
         if let Entry::Occupied(new) = self.new_files().entry(number) {
             // It is tracked from the next change on.
             if *new.get() == 0 {
@@ -341,16 +338,17 @@ impl DirectoryWriter for History {
 
 #[cfg(test)]
 mod tests {
-    use super::{History, SECOND};
+    use super::History;
     use crate::pending::{Close, Spans};
     use gabion_vault::changelog::Span;
     use gabion_vault::storage::plain::DirectoryWriter;
     use gabion_vault::tree::{Generation, stat_of};
     use gabion_vault::version::name_of;
-    use gabion_vault::world::Nanos;
+    use gabion_vault::world::SECOND;
     use std::fs::File;
     use std::ops::Range;
     use std::os::unix::fs::FileExt;
+    use std::time::Duration;
 
     struct Fixture {
         history: History,
@@ -419,7 +417,7 @@ mod tests {
     }
 
     /// Names of versions: those of a span, or none.
-    fn closed(it: &Fixture, after: Nanos) -> Option<Span> {
+    fn closed(it: &Fixture, after: Duration) -> Option<Span> {
         match it.history.close(it.number, it.now().ctime + after) {
             Close::Now(span) => Some(span),
             Close::Windows(_) | Close::Later | Close::Never => None,
@@ -434,7 +432,7 @@ mod tests {
         it.write(0..100, || inside = it.history.hold_open(it.number));
         let inside = inside.unwrap();
         assert_eq!(inside.from, name_of(&first).unwrap());
-        assert_eq!(closed(&it, 0), None, "another write may give the same mtime");
+        assert_eq!(closed(&it, Duration::ZERO), None, "another write may give the same mtime");
         let span = closed(&it, SECOND).unwrap();
         assert_eq!(span, Span { from: inside.to, to: name_of(&it.now()).unwrap() });
         it.write(200..300, || assert_eq!(closed(&it, SECOND), None, "it is being written"));

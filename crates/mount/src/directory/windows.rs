@@ -123,8 +123,10 @@ mod tests {
     use gabion_vault::changelog::windows::Tick;
     use gabion_vault::tree::Generation;
     use gabion_vault::version::name_on_all_hosts;
+    use gabion_vault::world::Timestamp;
 
     fn at(time: i64) -> Generation {
+        let time = Timestamp::from_nanoseconds(time);
         Generation { size: 1, mtime: time, ctime: time, inode: 7 }
     }
 

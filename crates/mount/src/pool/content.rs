@@ -14,7 +14,7 @@ use gabion_vault::degraded::{DegradedReader, ReadError};
 use gabion_vault::live::{DirectoryChange, LiveEntry};
 use gabion_vault::storage::pool::stub::Stub;
 use gabion_vault::storage::pool::{DirectoryExtra, PoolError};
-use gabion_vault::world::{Nanos, SECOND, Stopwatch};
+use gabion_vault::world::{Stopwatch, Timestamp};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 use std::sync::{Arc, OnceLock};
@@ -32,12 +32,12 @@ pub(super) struct OpenFile {
 }
 
 impl Shared {
-    fn nanos(&self, time: TimeOrNow) -> Nanos {
+    fn timestamp(&self, time: TimeOrNow) -> Timestamp {
         match time {
             TimeOrNow::Now => self.clock.now(),
             TimeOrNow::SpecificTime(time) => {
-                let (seconds, nanos) = asked_for(time);
-                seconds.saturating_mul(SECOND).saturating_add(i64::from(nanos))
+                let (seconds, nanoseconds) = asked_for(time);
+                Timestamp::from_parts(seconds, nanoseconds)
             }
         }
     }
@@ -226,11 +226,11 @@ impl Shared {
         if Shared::is_directory(number) {
             let _names = self.read_names();
             let SetAttr { mode, uid, gid, .. } = set;
-            let mtime = set.mtime.map(|time| self.nanos(time));
+            let mtime = set.mtime.map(|time| self.timestamp(time));
             let mode = mode.map(|mode| mode & 0o7777);
             let (path, change) = (self.path(number)?, DirectoryChange { mode, uid, gid, mtime });
             self.live.change_directory(&path, change).for_kernel()?;
-            let accessed = set.atime.map(|time| self.nanos(time));
+            let accessed = set.atime.map(|time| self.timestamp(time));
             let LiveEntry::Directory(_, now) = self.found(number)? else { return Err(Errno::STALE.into()) };
             let listed = mode.is_some() && acl::list_of(&now.attributes, ACCESS).is_some();
             if accessed.is_some() || listed {
@@ -269,7 +269,7 @@ impl Shared {
             None => None,
         };
         let (mtime, accessed) =
-            (set.mtime.map(|time| self.nanos(time)), set.atime.map(|time| self.nanos(time)));
+            (set.mtime.map(|time| self.timestamp(time)), set.atime.map(|time| self.timestamp(time)));
         if mode.is_none() && !owned && mtime.is_none() && accessed.is_none() {
             return Ok(());
         }

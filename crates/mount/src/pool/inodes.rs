@@ -16,12 +16,12 @@ use gabion_vault::live::{LiveEntry, LiveFile};
 use gabion_vault::storage::pool::stub::{Special, Stub};
 use gabion_vault::storage::pool::{DirectoryExtra, Unlinked};
 use gabion_vault::tree::Stat;
-use gabion_vault::world::Nanos;
+use gabion_vault::world::Timestamp;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Bit that is set in inode numbers of directories and clear in those of files.
 const DIRECTORY: u64 = 1 << 63;
@@ -45,10 +45,10 @@ pub(super) fn number_of(id: FileId) -> u64 {
     (u64::from_le_bytes(bytes) & !DIRECTORY).max(ROOT + 1)
 }
 
-pub(super) fn time(nanos: Nanos) -> SystemTime {
-    match u64::try_from(nanos) {
-        Ok(after) => UNIX_EPOCH + Duration::from_nanos(after),
-        Err(_) => UNIX_EPOCH - Duration::from_nanos(nanos.unsigned_abs()),
+pub(super) fn time(time: Timestamp) -> SystemTime {
+    match time >= Timestamp::EPOCH {
+        true => UNIX_EPOCH + time.since(Timestamp::EPOCH),
+        false => UNIX_EPOCH - Timestamp::EPOCH.since(time),
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) fn attributes_of_directory(number: u64, stat: &Stat, extra: &Director
     file_attr(number, stat, extra.accessed)
 }
 
-fn file_attr(number: u64, stat: &Stat, accessed: Option<Nanos>) -> FileAttr {
+fn file_attr(number: u64, stat: &Stat, accessed: Option<Timestamp>) -> FileAttr {
     FileAttr {
         ino: INodeNo(number),
         size: stat.size,

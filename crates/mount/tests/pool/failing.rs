@@ -5,6 +5,7 @@ use super::fixture::{Fixture, PATIENCE, QUIET, TestRng, drop_caches};
 use super::loops::{Disks, run};
 use gabion_vault::format::Metadata;
 use gabion_vault::pool_rebuild::{self, rebuild};
+use gabion_vault::world::Timestamp;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
@@ -192,7 +193,7 @@ fn a_disk_that_turned_read_only_stops_nobody() {
 
 fn put(fixture: &Fixture, name: &str, content: &[u8]) {
     let (mut reader, metadata) = (content, Metadata::default());
-    let put = fixture.pool().put(name.as_bytes(), &mut reader, &metadata, 1);
+    let put = fixture.pool().put(name.as_bytes(), &mut reader, &metadata, Timestamp::from_nanoseconds(1));
     put.unwrap_or_else(|error| panic!("{name}: {error}"));
 }
 

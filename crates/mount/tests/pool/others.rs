@@ -6,6 +6,7 @@ use gabion_vault::format::Metadata;
 use gabion_vault::live::Live;
 use gabion_vault::repair::repair;
 use gabion_vault::storage::pool::PoolError;
+use gabion_vault::world::Timestamp;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -41,7 +42,7 @@ fn others_see_what_the_mount_does_and_the_other_way_round() {
         for number in 0..20 {
             let name = format!("theirs{number}");
             let metadata = Metadata { mode: 0o644, ..Metadata::default() };
-            pool.put(name.as_bytes(), &mut &content[..], &metadata, 5).unwrap();
+            pool.put(name.as_bytes(), &mut &content[..], &metadata, Timestamp::from_nanoseconds(5)).unwrap();
         }
     });
     assert!(fs::read(mount.path("theirs7")).unwrap() == content);

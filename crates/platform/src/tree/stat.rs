@@ -1,7 +1,7 @@
 //! Attributes of files from `statx`.
 
 use super::{Stat, kind};
-use crate::world::{Nanos, SECOND};
+use crate::world::Timestamp;
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, StatxTimestamp, statx};
 use std::io;
 use std::os::fd::AsFd;
@@ -11,8 +11,8 @@ impl From<Statx> for Stat {
         Stat {
             kind: kind(FileType::from_raw_mode(u32::from(stat.stx_mode))),
             size: stat.stx_size,
-            mtime: nanos(stat.stx_mtime),
-            ctime: nanos(stat.stx_ctime),
+            mtime: timestamp(stat.stx_mtime),
+            ctime: timestamp(stat.stx_ctime),
             inode: stat.stx_ino,
             device: u64::from(stat.stx_dev_major) << 32 | u64::from(stat.stx_dev_minor),
             links: stat.stx_nlink,
@@ -20,7 +20,7 @@ impl From<Statx> for Stat {
             uid: stat.stx_uid,
             gid: stat.stx_gid,
             allocated: stat.stx_blocks * 512,
-            birth: (stat.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| nanos(stat.stx_btime)),
+            birth: (stat.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| timestamp(stat.stx_btime)),
         }
     }
 }
@@ -28,8 +28,8 @@ impl From<Statx> for Stat {
 /// Attributes that are read in one call.
 const ASKED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
-fn nanos(time: StatxTimestamp) -> Nanos {
-    time.tv_sec.saturating_mul(SECOND).saturating_add(i64::from(time.tv_nsec))
+fn timestamp(time: StatxTimestamp) -> Timestamp {
+    Timestamp::from_parts(time.tv_sec, time.tv_nsec)
 }
 
 /// Attributes of an open file.

@@ -2,7 +2,7 @@
 
 use super::{Catalogue, CatalogueError, Result, queries};
 use crate::tree::join;
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
 /// Class of a difference from the protected version.
@@ -67,7 +67,7 @@ pub struct Change {
     /// Size in bytes; for a deleted file, the protected size.
     pub size: u64,
     /// mtime and ctime; for a deleted file, the time of its protection.
-    pub times: (Nanos, Nanos),
+    pub times: (Timestamp, Timestamp),
     /// Redundancy columns that the policy requires.
     pub wanted: u32,
     /// Priority of the policy.
@@ -268,7 +268,7 @@ impl Catalogue {
     ///
     /// # Errors
     /// [`CatalogueError`].
-    pub fn like(&self, size: u64, mtime: i64) -> Result<Option<Vec<u8>>> {
+    pub fn like(&self, size: u64, mtime: Timestamp) -> Result<Option<Vec<u8>>> {
         let find = || {
             let mut find = self.connection.prepare_cached(queries::LIKE)?;
             let path = find.query_row(params![mtime, size as i64], |row| {

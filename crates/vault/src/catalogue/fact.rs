@@ -6,7 +6,7 @@
 use super::{Entry, Piece, Problem, State};
 use crate::format::FileId;
 use crate::tree::Generation;
-use crate::world::Nanos;
+use crate::world::Timestamp;
 
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(super) enum Fact {
     /// Nothing is known of a file.
     Forget { path: Vec<u8> },
     /// Damage of a file, in place of what was recorded.
-    Problems { path: Vec<u8>, problems: Vec<Problem>, found_at: Nanos },
+    Problems { path: Vec<u8>, problems: Vec<Problem>, found_at: Timestamp },
     /// A file has no damage.
     NoProblems { path: Vec<u8> },
     /// A version of a write-once file is accepted.
@@ -28,9 +28,9 @@ pub(super) enum Fact {
     /// A worker moves nothing.
     NotMoving { worker: String },
     /// A protected file changed or was removed.
-    Recent { path: Vec<u8>, removed: bool, at: Nanos },
+    Recent { path: Vec<u8>, removed: bool, at: Timestamp },
     /// Earlier changes and removals do not count.
-    NotRecent { before: Nanos },
+    NotRecent { before: Timestamp },
     /// A note; none removes it.
     Note { key: String, value: Option<String> },
     /// Nothing is known of any file.
@@ -50,14 +50,18 @@ fn bytes(bytes: &[u8], out: &mut Vec<u8>) {
 
 fn generation(version: &Generation, out: &mut Vec<u8>) {
     number(version.size, out);
-    number(version.mtime.cast_unsigned(), out);
-    number(version.ctime.cast_unsigned(), out);
+    time(version.mtime, out);
+    time(version.ctime, out);
     number(version.inode, out);
 }
 
-fn optional_time(time: Option<Nanos>, out: &mut Vec<u8>) {
+fn optional_time(time: Option<Timestamp>, out: &mut Vec<u8>) {
     out.push(u8::from(time.is_some()));
-    time.iter().for_each(|time| number(time.cast_unsigned(), out));
+    time.iter().for_each(|it| self::time(*it, out));
+}
+
+fn time(time: Timestamp, out: &mut Vec<u8>) {
+    number(time.nanoseconds().cast_unsigned(), out);
 }
 
 impl Fact {
@@ -73,7 +77,7 @@ impl Fact {
                 out.extend_from_slice(&entry.wanted.to_le_bytes());
                 out.extend_from_slice(&entry.columns.to_le_bytes());
                 number(entry.redundancy, out);
-                number(entry.protected_at.cast_unsigned(), out);
+                time(entry.protected_at, out);
                 optional_time(entry.scrubbed_at, out);
                 out.push(entry.state as u8);
             }
@@ -84,7 +88,7 @@ impl Fact {
             Fact::Problems { path, problems, found_at } => {
                 out.push(2);
                 bytes(path, out);
-                number(found_at.cast_unsigned(), out);
+                time(*found_at, out);
                 out.extend_from_slice(&(problems.len() as u32).to_le_bytes());
                 for Problem { piece, range } in problems {
                     out.push(*piece as u8);
@@ -118,11 +122,11 @@ impl Fact {
                 out.push(8);
                 bytes(path, out);
                 out.push(u8::from(*removed));
-                number(at.cast_unsigned(), out);
+                time(*at, out);
             }
             Fact::NotRecent { before } => {
                 out.push(9);
-                number(before.cast_unsigned(), out);
+                time(*before, out);
             }
             Fact::Note { key, value } => {
                 out.push(10);
@@ -172,8 +176,8 @@ impl<'a> Facts<'a> {
         Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
     }
 
-    fn time(&mut self) -> Option<Nanos> {
-        Some(self.number()?.cast_signed())
+    fn time(&mut self) -> Option<Timestamp> {
+        Some(Timestamp::from_nanoseconds(self.number()?.cast_signed()))
     }
 
     fn bytes(&mut self) -> Option<Vec<u8>> {
@@ -261,7 +265,12 @@ mod tests {
     use super::*;
 
     fn all() -> Vec<Fact> {
-        let version = Generation { size: 1 << 40, mtime: -5, ctime: 7, inode: u64::MAX };
+        let version = Generation {
+            size: 1 << 40,
+            mtime: Timestamp::from_nanoseconds(-5),
+            ctime: Timestamp::from_nanoseconds(7),
+            inode: u64::MAX,
+        };
         let entry = Entry {
             id: FileId([9; 16]),
             generation: version,
@@ -269,8 +278,8 @@ mod tests {
             wanted: 2,
             columns: 1,
             redundancy: 12345,
-            protected_at: 77,
-            scrubbed_at: Some(-1),
+            protected_at: Timestamp::from_nanoseconds(77),
+            scrubbed_at: Some(Timestamp::from_nanoseconds(-1)),
             state: State::Lost,
         };
         let path = b"a/\xff\n".to_vec();
@@ -279,14 +288,14 @@ mod tests {
             Fact::Put { path: path.clone(), entry: entry.clone() },
             Fact::Put { path: Vec::new(), entry: Entry { scrubbed_at: None, ..entry } },
             Fact::Forget { path: path.clone() },
-            Fact::Problems { path: path.clone(), problems, found_at: 5 },
+            Fact::Problems { path: path.clone(), problems, found_at: Timestamp::from_nanoseconds(5) },
             Fact::NoProblems { path: path.clone() },
             Fact::Accepted { path: path.clone(), version },
             Fact::NotAccepted { path: path.clone() },
             Fact::Moving { worker: "host:1".to_owned(), path: path.clone() },
             Fact::NotMoving { worker: "host:1".to_owned() },
-            Fact::Recent { path, removed: true, at: 4 },
-            Fact::NotRecent { before: i64::MIN },
+            Fact::Recent { path, removed: true, at: Timestamp::from_nanoseconds(4) },
+            Fact::NotRecent { before: Timestamp::MIN },
             Fact::Note { key: "key".to_owned(), value: Some("value".to_owned()) },
             Fact::Note { key: "key".to_owned(), value: None },
             Fact::Clear,

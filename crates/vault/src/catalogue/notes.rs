@@ -2,6 +2,7 @@
 
 use super::fact::Fact;
 use super::{Catalogue, Result};
+use crate::world::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
 impl Catalogue {
@@ -13,6 +14,22 @@ impl Catalogue {
         let note =
             self.connection.query_row("SELECT value FROM notes WHERE key = ?", [key], |row| row.get(0));
         self.wrap(note.optional())
+    }
+
+    /// Time in a note; none if it holds something else.
+    ///
+    /// # Errors
+    /// [`CatalogueError`](super::CatalogueError).
+    pub fn time_note(&self, key: &str) -> Result<Option<Timestamp>> {
+        Ok(self.note(key)?.and_then(|note| note.parse().ok()).map(Timestamp::from_nanoseconds))
+    }
+
+    /// Stores a time as a note.
+    ///
+    /// # Errors
+    /// [`CatalogueError`](super::CatalogueError).
+    pub fn set_time_note(&self, key: &str, time: Timestamp) -> Result<()> {
+        self.set_note(key, Some(&time.nanoseconds().to_string()))
     }
 
     /// Stores a note; none removes it.

@@ -3,7 +3,7 @@
 use super::fact::Fact;
 use super::{Catalogue, Result};
 use crate::tree::{join, split};
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use rusqlite::params;
 use std::ops::Range;
 
@@ -58,11 +58,11 @@ impl Catalogue {
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
-    pub fn set_problems(&self, path: &[u8], problems: &[Problem], now: Nanos) -> Result<()> {
+    pub fn set_problems(&self, path: &[u8], problems: &[Problem], now: Timestamp) -> Result<()> {
         self.write(&Fact::Problems { path: path.to_vec(), problems: problems.to_vec(), found_at: now })
     }
 
-    pub(super) fn set_problem_rows(&self, path: &[u8], problems: &[Problem], now: Nanos) -> Result<()> {
+    pub(super) fn set_problem_rows(&self, path: &[u8], problems: &[Problem], now: Timestamp) -> Result<()> {
         let (directory, name) = split(path);
         let directory = self.directory_or_new(directory)?;
         self.delete_problems(directory, name, Piece::Changed)?;

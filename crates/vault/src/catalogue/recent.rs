@@ -6,7 +6,7 @@
 
 use super::fact::Fact;
 use super::{Catalogue, Class, Result};
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use rusqlite::{OptionalExtension, params};
 
 /// Created with `IF NOT EXISTS`, so that existing catalogues get it as well.
@@ -29,11 +29,11 @@ impl Catalogue {
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
-    pub fn note_recent(&self, path: &[u8], removed: bool, at: Nanos) -> Result<()> {
+    pub fn note_recent(&self, path: &[u8], removed: bool, at: Timestamp) -> Result<()> {
         self.write(&Fact::Recent { path: path.to_vec(), removed, at })
     }
 
-    pub(super) fn note_recent_row(&self, path: &[u8], removed: bool, at: Nanos) -> Result<()> {
+    pub(super) fn note_recent_row(&self, path: &[u8], removed: bool, at: Timestamp) -> Result<()> {
         let note = || {
             let mut note =
                 self.connection.prepare_cached("INSERT OR REPLACE INTO recent VALUES (?, ?, ?)")?;
@@ -46,10 +46,10 @@ impl Catalogue {
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
-    pub fn is_recent(&self, path: &[u8], since: Nanos) -> Result<bool> {
+    pub fn is_recent(&self, path: &[u8], since: Timestamp) -> Result<bool> {
         let find = || {
             let mut find = self.connection.prepare_cached("SELECT at FROM recent WHERE path = ?")?;
-            find.query_row([path], |row| row.get::<_, Nanos>(0)).optional()
+            find.query_row([path], |row| row.get::<_, Timestamp>(0)).optional()
         };
         Ok(self.wrap(find())?.is_some_and(|at| at >= since))
     }
@@ -59,7 +59,7 @@ impl Catalogue {
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
-    pub fn recent(&self, since: Nanos) -> Result<Recent> {
+    pub fn recent(&self, since: Timestamp) -> Result<Recent> {
         let beside = "NOT EXISTS (SELECT 1 FROM temp.changes WHERE class IN (?2, ?3) AND path = recent.path)";
         self.count_recent(since, beside)
     }
@@ -68,11 +68,11 @@ impl Catalogue {
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
-    pub fn recent_with_changes(&self, since: Nanos) -> Result<Recent> {
+    pub fn recent_with_changes(&self, since: Timestamp) -> Result<Recent> {
         self.count_recent(since, "?2 <> ?3")
     }
 
-    fn count_recent(&self, since: Nanos, condition: &str) -> Result<Recent> {
+    fn count_recent(&self, since: Timestamp, condition: &str) -> Result<Recent> {
         let count = || {
             let mut found = Recent::default();
             let query = format!(
@@ -93,11 +93,11 @@ impl Catalogue {
     ///
     /// # Errors
     /// [`CatalogueError`](super::CatalogueError).
-    pub fn forget_recent(&self, before: Nanos) -> Result<()> {
+    pub fn forget_recent(&self, before: Timestamp) -> Result<()> {
         self.write(&Fact::NotRecent { before })
     }
 
-    pub(super) fn forget_recent_rows(&self, before: Nanos) -> Result<()> {
+    pub(super) fn forget_recent_rows(&self, before: Timestamp) -> Result<()> {
         self.wrap(self.connection.execute("DELETE FROM recent WHERE at < ?", [before])).map(|_| ())
     }
 }

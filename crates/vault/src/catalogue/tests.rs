@@ -3,6 +3,7 @@
 use super::{Catalogue, CatalogueError, Entry, PAGE, Piece, Problem, Reason, State};
 use crate::format::FileId;
 use crate::tree::Generation;
+use crate::world::Timestamp;
 
 fn catalogue() -> (tempfile::TempDir, Catalogue) {
     let directory = tempfile::tempdir().unwrap();
@@ -13,12 +14,17 @@ fn catalogue() -> (tempfile::TempDir, Catalogue) {
 fn entry(number: u64) -> Entry {
     Entry {
         id: FileId([number as u8; 16]),
-        generation: Generation { size: number, mtime: -5, ctime: 7, inode: u64::MAX - number },
+        generation: Generation {
+            size: number,
+            mtime: Timestamp::from_nanoseconds(-5),
+            ctime: Timestamp::from_nanoseconds(7),
+            inode: u64::MAX - number,
+        },
         code: "subspace:4+2:w8".to_owned(),
         wanted: 2,
         columns: 2,
         redundancy: 10 * number,
-        protected_at: 99,
+        protected_at: Timestamp::from_nanoseconds(99),
         scrubbed_at: None,
         state: State::Protected,
     }
@@ -164,12 +170,12 @@ fn problems_are_replaced_and_go_with_their_file() {
     catalogue.put(b"d/file2", &entry(2)).unwrap();
     let problem = |piece, range| Problem { piece, range };
     let first = [problem(Piece::Redundancy, 5..u64::MAX >> 1), problem(Piece::Data, 9..10)];
-    catalogue.set_problems(b"d/file", &first, 1).unwrap();
-    catalogue.set_problems(b"d/file2", &first[..1], 1).unwrap();
+    catalogue.set_problems(b"d/file", &first, Timestamp::from_nanoseconds(1)).unwrap();
+    catalogue.set_problems(b"d/file2", &first[..1], Timestamp::from_nanoseconds(1)).unwrap();
     // In the order of kinds and bytes.
     assert_eq!(catalogue.problems(b"d/file").unwrap(), [first[1].clone(), first[0].clone()]);
     let second = [problem(Piece::Lost, 0..1)];
-    catalogue.set_problems(b"d/file", &second, 2).unwrap();
+    catalogue.set_problems(b"d/file", &second, Timestamp::from_nanoseconds(2)).unwrap();
     assert_eq!(catalogue.problems(b"d/file").unwrap(), second);
     catalogue.forget(b"d/file").unwrap();
     assert!(
@@ -248,10 +254,14 @@ fn a_catalogue_of_another_version_begins_anew() {
 fn a_share_of_files_is_that_which_was_scrubbed_longest_ago() {
     let (_directory, catalogue) = catalogue();
     for (number, scrubbed_at) in [Some(30), None, Some(10), Some(20)].into_iter().enumerate() {
+        let scrubbed_at = scrubbed_at.map(Timestamp::from_nanoseconds);
         let path = format!("{number}");
         catalogue.put(path.as_bytes(), &Entry { scrubbed_at, ..entry(0) }).unwrap();
     }
-    let oldest = |now| [0, 1, 2, 3, 4, 5].map(|files| catalogue.oldest_scrubbed(files, now).unwrap());
+    let oldest = |now| {
+        let oldest = |files| catalogue.oldest_scrubbed(files, Timestamp::from_nanoseconds(now)).unwrap();
+        [0, 1, 2, 3, 4, 5].map(|files| oldest(files).map(Timestamp::nanoseconds))
+    };
     assert_eq!(oldest(30), [None, None, Some(10), Some(20), Some(30), None]);
     assert_eq!(oldest(15), [None, None, None, None, Some(10), None], "what lies ahead is not known");
 }
@@ -265,7 +275,7 @@ fn queries_for_each_file_are_compiled_once() {
         let generation = entry(number).generation;
         assert_eq!(catalogue.by_inode(&generation).unwrap().len(), usize::from(number < 9));
         assert_eq!(catalogue.names_of(generation.inode).unwrap().len(), usize::from(number < 9));
-        assert_eq!(catalogue.like(number, -5).unwrap().is_some(), number < 9);
+        assert_eq!(catalogue.like(number, Timestamp::from_nanoseconds(-5)).unwrap().is_some(), number < 9);
         assert_eq!(catalogue.count_beneath(b"dir").unwrap(), 9);
     }
     let count = super::queries::count_in(super::within(b"dir"));

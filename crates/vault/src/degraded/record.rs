@@ -2,7 +2,7 @@
 
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::examine::BlockFault;
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -55,7 +55,8 @@ pub struct Record {
     /// Bytes that were reconstructed.
     pub bytes: u64,
     /// Time of the last one.
-    pub last: Nanos,
+    #[serde(with = "crate::nanoseconds")]
+    pub last: Timestamp,
     /// Faulty blocks by target.
     pub targets: BTreeMap<String, u64>,
 }
@@ -64,7 +65,7 @@ pub struct Record {
 ///
 /// # Errors
 /// The catalogue fails.
-pub fn note(catalogue: &Catalogue, report: &Report, now: Nanos) -> Result<(), CatalogueError> {
+pub fn note(catalogue: &Catalogue, report: &Report, now: Timestamp) -> Result<(), CatalogueError> {
     if !report.is_degraded() {
         return Ok(());
     }

@@ -6,7 +6,7 @@ use crate::examine::{ExamineError, ProtectedFile};
 use crate::format::{FileId, Header};
 use crate::tree::{Generation, Stat};
 use crate::version::is_doubtful;
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use std::sync::Arc;
 
 impl Encoder<'_> {
@@ -78,7 +78,7 @@ fn are_same_places(was: &Header, now: &Header) -> bool {
 /// Result for a file that needs no encoding: identity, version and protection time; code; columns present and wanted;
 /// bytes of redundancy.
 fn adopted(
-    (id, stat, protected_at): (FileId, Stat, Nanos),
+    (id, stat, protected_at): (FileId, Stat, Timestamp),
     code: String,
     (columns, wanted): (usize, usize),
     redundancy_bytes: u64,

@@ -8,7 +8,7 @@ use super::{EncodeError, EncodeOptions, Encoder};
 use crate::storage::{Content, Fault};
 use crate::tree::Stat;
 use crate::version::{settled_at, settles_in};
-use crate::world::{Clock, Nanos};
+use crate::world::{Clock, Timestamp};
 use std::time::Duration;
 
 /// Interval at which a stop is checked.
@@ -21,17 +21,19 @@ impl Encoder<'_> {
         &self,
         content: &dyn Content,
         options: EncodeOptions<'_>,
-    ) -> Result<(Nanos, Stat), EncodeError> {
+    ) -> Result<(Timestamp, Stat), EncodeError> {
         let before = self.clock.now();
         let stat = content.stat().map_err(EncodeError::read)?;
         if content.is_immutable() {
             return Ok((self.clock.now(), stat));
         }
-        let is_settled = settles_in(stat.mtime, before) == 0;
+        let is_settled = settles_in(stat.mtime, before).is_zero();
         // A host whose clock is ahead may have given the time. One step later its clock has gone on as well.
         self.wait(settles_in(stat.mtime, self.clock.now().max(stat.mtime)), options)?;
         let is_flushed = |stat: &Stat| {
-            options.flushed.is_some_and(|it| it.device == stat.device && settles_in(stat.mtime, it.at) == 0)
+            options
+                .flushed
+                .is_some_and(|it| it.device == stat.device && settles_in(stat.mtime, it.at).is_zero())
         };
         let seen = stat.mtime;
         let stat = if is_settled { stat } else { content.stat().map_err(EncodeError::read)? };
@@ -49,9 +51,9 @@ impl Encoder<'_> {
     }
 
     /// Sleeps, unless the clock is manual.
-    fn wait(&self, nanos: Nanos, options: EncodeOptions<'_>) -> Result<(), EncodeError> {
+    fn wait(&self, span: Duration, options: EncodeOptions<'_>) -> Result<(), EncodeError> {
         let mut left = match self.clock {
-            Clock::System => Duration::from_nanos(nanos.unsigned_abs()),
+            Clock::System => span,
             Clock::Manual(_) => Duration::ZERO,
         };
         while !left.is_zero() {

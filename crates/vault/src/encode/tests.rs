@@ -9,9 +9,11 @@ use crate::storage::plain::Plain;
 use crate::storage::pool::{NewTarget, Options, Pool};
 use crate::tree::Tree;
 use crate::world::Clock;
+use crate::world::Timestamp;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(super) struct Fixture {
     directory: tempfile::TempDir,
@@ -45,7 +47,12 @@ impl Fixture {
             repository.make_directories(top, 0o700).unwrap();
         }
         let storage = Box::new(Plain::new(root, repository));
-        Fixture { directory, storage, coders: Coders::new().unwrap(), clock: Clock::manual(1) }
+        Fixture {
+            directory,
+            storage,
+            coders: Coders::new().unwrap(),
+            clock: Clock::manual(Timestamp::from_nanoseconds(1)),
+        }
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -84,7 +91,7 @@ impl Fixture {
 fn redundancy_without_room_for_columns_stays_while_it_suffices() {
     for size in [50_000, 8_000_000] {
         let fixture = Fixture::new();
-        fixture.clock.set(crate::world::Clock::System.now() + 1_000_000_000_000_000);
+        fixture.clock.set(crate::world::Clock::System.now() + Duration::from_nanos(1_000_000_000_000_000));
         std::fs::write(fixture.path("tree/file"), vec![3; size]).unwrap();
         let exact = fixture.coders.of_code(&"4+2".parse().unwrap(), false, Version::NEWEST).unwrap();
         fixture.encode_with("file", &exact, OPTIONS).unwrap();
@@ -118,10 +125,13 @@ fn redundancy_of_the_very_version_is_taken_over() {
     std::fs::write(fixture.path("tree/file"), vec![3; 50_000]).unwrap();
     let first = fixture.encode("file", "4+2", OPTIONS).unwrap();
     assert_eq!((first.adopted, first.read_bytes, first.columns, first.wanted), (false, 50_000, 2, 2));
-    fixture.clock.set(2);
+    fixture.clock.set(Timestamp::from_nanoseconds(2));
     let again = fixture.encode("file", "4+2", OPTIONS).unwrap();
     assert_eq!((again.adopted, again.read_bytes, again.encoded, again.id), (true, 0, 0, first.id));
-    assert_eq!((again.redundancy_bytes, again.protected_at), (first.redundancy_bytes, 1));
+    assert_eq!(
+        (again.redundancy_bytes, again.protected_at),
+        (first.redundancy_bytes, Timestamp::from_nanoseconds(1))
+    );
     // A different ctime is a different version, unless the file was only moved.
     let mode = std::fs::metadata(fixture.path("tree/file")).unwrap().permissions();
     std::fs::set_permissions(fixture.path("tree/file"), mode).unwrap();
@@ -132,7 +142,9 @@ fn redundancy_of_the_very_version_is_taken_over() {
     std::fs::set_permissions(fixture.path("tree/file"), mode).unwrap();
     let touched = fixture.encode("file", "4+2", moved).unwrap();
     assert_eq!((touched.adopted, touched.encoded), (false, 0));
-    assert!(touched.kept > 0 && touched.id == first.id && touched.protected_at == 2);
+    assert!(
+        touched.kept > 0 && touched.id == first.id && touched.protected_at == Timestamp::from_nanoseconds(2)
+    );
     // Another code needs other redundancy, even for the same version.
     assert!(!fixture.encode("file", "4+3", moved).unwrap().adopted);
     // A damaged header prevents adoption.
@@ -205,7 +217,13 @@ fn redundancy_in_the_wrong_place_is_removed() {
     let targets: Vec<NewTarget> = (1..=6).map(target).collect();
     let pool = Pool::create("tank", &targets, 2, 4096, 2, Options::default()).unwrap();
     let put = |content: &[u8]| {
-        pool.put(b"file", &mut &content[..], &crate::format::Metadata::default(), 5).unwrap();
+        pool.put(
+            b"file",
+            &mut &content[..],
+            &crate::format::Metadata::default(),
+            Timestamp::from_nanoseconds(5),
+        )
+        .unwrap();
     };
     fixture.storage = Box::new(pool.clone());
     put(&[1; 20_000]);

@@ -1,6 +1,7 @@
 //! Encoding of numbers and strings in a header.
 
 use super::header::HeaderError;
+use crate::world::Timestamp;
 
 /// Appends fields.
 #[derive(Default)]
@@ -24,8 +25,8 @@ impl Writer {
         self.bytes(&value.to_le_bytes())
     }
 
-    pub(super) fn i64(&mut self, value: i64) -> &mut Writer {
-        self.bytes(&value.to_le_bytes())
+    pub(super) fn time(&mut self, value: Timestamp) -> &mut Writer {
+        self.bytes(&value.nanoseconds().to_le_bytes())
     }
 }
 
@@ -59,7 +60,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    pub(super) fn i64(&mut self) -> Result<i64, HeaderError> {
-        Ok(i64::from_le_bytes(self.array()?))
+    pub(super) fn time(&mut self) -> Result<Timestamp, HeaderError> {
+        Ok(Timestamp::from_nanoseconds(i64::from_le_bytes(self.array()?)))
     }
 }

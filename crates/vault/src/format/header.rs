@@ -5,7 +5,7 @@ use super::fields::{Reader, Writer};
 use super::frame::FrameKey;
 use crate::geometry::{Geometry, GeometryError, MAX_SIZE, Tail};
 use crate::tree::Generation;
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use gabion_engine::Code;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -211,7 +211,7 @@ pub struct Header {
     /// Version of the file that is protected.
     pub generation: Generation,
     /// Time of the encoding.
-    pub protected_at: Nanos,
+    pub protected_at: Timestamp,
     /// Code. Its m is the number of columns in use; it may be the first columns of a wider one, which the bytes name.
     pub code: Arc<Code>,
     /// Frames have BLAKE3 of every block in addition to signatures.
@@ -337,7 +337,7 @@ impl Header {
         let mut out = Writer::default();
         out.bytes(&MAGIC).u32(self.version.number()).u32(length as u32).bytes(&self.id.0).u64(self.revision);
         let Generation { size, mtime, ctime, inode } = self.generation;
-        out.u64(size).i64(mtime).i64(ctime).u64(inode).i64(self.protected_at);
+        out.u64(size).time(mtime).time(ctime).u64(inode).time(self.protected_at);
         out.u64(self.geometry.block()).u32(self.geometry.rows() as u32).u32(striped | left_out | strong);
         out.u16(self.first as u16).u16(self.columns as u16);
         out.u32(self.metadata.mode).u32(self.metadata.uid).u32(self.metadata.gid).bytes(&self.root);
@@ -431,11 +431,11 @@ impl Header {
         let (id, revision) = (FileId(fields.id()?), fields.u64()?);
         let generation = Generation {
             size: fields.u64()?,
-            mtime: fields.i64()?,
-            ctime: fields.i64()?,
+            mtime: fields.time()?,
+            ctime: fields.time()?,
             inode: fields.u64()?,
         };
-        let protected_at = fields.i64()?;
+        let protected_at = fields.time()?;
         let (block, rows, flags) = (fields.u64()?, fields.u32()?, fields.u32()?);
         if flags & !(FLAG_STRIPED | FLAG_ATTRIBUTES_LEFT_OUT | FLAG_STRONG) != 0 {
             return Err(HeaderError::Flags(flags));

@@ -15,6 +15,7 @@ use crate::storage::Fault;
 use crate::storage::pool::error::PoolError;
 use crate::storage::pool::stub::Stub;
 use crate::tree::{Generation, Stat};
+use crate::world::Timestamp;
 use gabion_platform::lock::Lockable;
 use rustix::io::pwritev;
 use std::fs::File;
@@ -22,6 +23,7 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 /// Requests from this size on use one thread per target, if there are enough processors.
 const PARALLEL_BYTES: usize = 1 << 19;
@@ -235,9 +237,9 @@ impl LiveFile {
     }
 
     /// The present time, made distinct from `before`.
-    pub(super) fn now_after(&self, before: i64) -> i64 {
+    pub(super) fn now_after(&self, before: Timestamp) -> Timestamp {
         match self.inner.pool.shared.clock.now() {
-            now if now == before => now + 1,
+            now if now == before => now + Duration::from_nanos(1),
             now => now,
         }
     }
@@ -399,7 +401,7 @@ impl LiveFile {
             written.unwrap_or_else(|| protected.iter().any(|version| now.is_unwritten_since(version)))
         };
         while is_mistaken(stub) {
-            stub.mtime = stub.mtime.wrapping_add(1);
+            stub.mtime = Timestamp::from_nanoseconds(stub.mtime.nanoseconds().wrapping_add(1));
         }
     }
 

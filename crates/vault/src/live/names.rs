@@ -4,6 +4,7 @@ use super::file::LiveFile;
 use super::publish::Durability;
 use super::{Live, lock};
 use crate::format::Metadata;
+use crate::metadata::timespec;
 use crate::storage::pool::change::Change;
 use crate::storage::pool::error::PoolError;
 use crate::storage::pool::extent::with_current_size;
@@ -18,7 +19,7 @@ use crate::storage::pool::sequence::{Step, removal};
 use crate::storage::pool::stub::{Special, Stub};
 use crate::storage::pool::view::MirrorCopy;
 use crate::tree::{Names, Stat, absent_is_none, split};
-use crate::world::{Nanos, SECOND, Stopwatch};
+use crate::world::{Stopwatch, Timestamp};
 use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
 use std::io;
 use std::sync::Arc;
@@ -54,7 +55,7 @@ pub struct DirectoryChange {
     /// Group.
     pub gid: Option<u32>,
     /// Time of the last change.
-    pub mtime: Option<Nanos>,
+    pub mtime: Option<Timestamp>,
 }
 
 /// Extra attributes of a directory, from the first mirror that can be read.
@@ -252,10 +253,11 @@ impl Live {
                     set_owner_and_mode(tree, &full, mode, uid.unwrap_or(now.uid), gid.unwrap_or(now.gid))?;
                 }
                 if let Some(mtime) = mtime {
-                    let at =
-                        Timespec { tv_sec: mtime.div_euclid(SECOND), tv_nsec: mtime.rem_euclid(SECOND) as _ };
                     let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-                    futimens(tree.directory(&full)?, &Timestamps { last_access, last_modification: at })?;
+                    futimens(
+                        tree.directory(&full)?,
+                        &Timestamps { last_access, last_modification: timespec(mtime) },
+                    )?;
                 }
                 Ok(())
             })

@@ -17,6 +17,7 @@ use crate::storage::pool::view::MirrorCopy;
 use crate::tree::{Kind, Tree, join, split};
 use std::collections::BTreeSet;
 use std::io;
+use std::time::Duration;
 
 pub(super) use crate::storage::pool::sequence::Durability;
 
@@ -209,7 +210,7 @@ impl Inner {
     /// its own.
     pub(super) fn set_next_revision(&self, lease: &NamespaceLease, stub: &mut Stub) {
         stub.revision = lock(&lease.held.last).number + 1;
-        stub.changed = self.pool.shared.clock.now().max(stub.changed.saturating_add(1));
+        stub.changed = self.pool.shared.clock.now().max(stub.changed + Duration::from_nanos(1));
     }
 
     /// Publishes a new file.

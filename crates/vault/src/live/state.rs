@@ -162,6 +162,7 @@ mod tests {
     use crate::format::{FileId, Metadata};
     use crate::storage::pool::stub::Stub;
     use crate::tree::Generation;
+    use crate::world::Timestamp;
 
     #[test]
     fn redundancy_covers_ranges_that_were_not_written_since() {
@@ -170,8 +171,8 @@ mod tests {
             revision: 1,
             size: 100,
             block: 64,
-            mtime: 0,
-            changed: 0,
+            mtime: Timestamp::EPOCH,
+            changed: Timestamp::EPOCH,
             metadata: Metadata::default(),
             targets: vec!["d1".parse().unwrap()],
             link: None,
@@ -180,7 +181,10 @@ mod tests {
             names: 0,
             writing: false,
         };
-        let version = |mtime| Generation { size: 100, mtime, ctime: 0, inode: 1 };
+        let version = |mtime| {
+            let (mtime, ctime) = (Timestamp::from_nanoseconds(mtime), Timestamp::EPOCH);
+            Generation { size: 100, mtime, ctime, inode: 1 }
+        };
         let mut state = OpenState::new(stub, false, LeaseNumber::NONE);
         state.add_versions([version(1)]);
         state.note_write(10..20);
@@ -204,7 +208,7 @@ mod tests {
         let known = [1, 2, 3, 4].map(|mtime| state.is_written_since(&version(mtime)));
         assert_eq!(known, [Some(true), Some(true), None, Some(false)]);
         // Other permissions and names leave the content as it is.
-        let renamed = Generation { ctime: 7, ..version(2) };
+        let renamed = Generation { ctime: Timestamp::from_nanoseconds(7), ..version(2) };
         assert!(
             state.is_unchanged_since(&renamed, &(15..16)) && !state.is_unchanged_since(&renamed, &(25..26))
         );

@@ -1,28 +1,29 @@
 //! Conversion of events to changes: several events of one path become one change, in an order that keeps their meaning.
 
 use crate::changelog::{Change, MAX_PATH, What, When, is_within};
-use crate::world::{Nanos, SECOND};
+use crate::world::Timestamp;
 use gabion_platform::event::{Change as Kind, Event};
 use std::collections::HashMap;
+use std::time::Duration;
 
 /// State of the tree while events are read.
 pub(super) trait View {
     /// The time.
-    fn now(&self) -> Nanos;
+    fn now(&self) -> Timestamp;
     /// Quiet period and priority of a file; none if it is not to be protected.
-    fn rest(&self, path: &[u8]) -> Option<(Nanos, u8)>;
+    fn rest(&self, path: &[u8]) -> Option<(Duration, u8)>;
     /// Time for which redundancy of deleted files is kept.
-    fn rest_of_gone(&self) -> Nanos;
+    fn rest_of_gone(&self) -> Duration;
     /// True if the path is a directory now, none if it does not exist.
     fn is_directory(&self, path: &[u8]) -> Option<bool>;
 }
 
 /// A file that changes continuously is due after this number of quiet periods, but not before `MIN_CAP`.
-const CAP: Nanos = 10;
-const MIN_CAP: Nanos = 600 * SECOND;
+const CAP: u32 = 10;
+const MIN_CAP: Duration = Duration::from_secs(600);
 
 /// Due time of a change after a quiet period.
-pub(super) fn rested(now: Nanos, quiet: Nanos, priority: u8) -> When {
+pub(super) fn rested(now: Timestamp, quiet: Duration, priority: u8) -> When {
     When::after_rest(now, quiet, quiet.saturating_mul(CAP).max(MIN_CAP), priority)
 }
 
@@ -96,9 +97,9 @@ impl Batch {
         let open = self.open.get(&path).copied();
         if let Some(Some(change)) = open.and_then(|at| self.changes.get_mut(at)) {
             // The quiet period restarts.
-            let passed = view.now().saturating_sub(change.when.at);
-            change.when.at = change.when.at.saturating_add(passed);
-            change.when.due = change.when.due.saturating_add(passed);
+            let quiet = change.when.due.since(change.when.at);
+            change.when.at = view.now();
+            change.when.due = change.when.at + quiet;
             return;
         }
         let Some((quiet, priority)) = view.rest(&path) else { return };

@@ -17,7 +17,7 @@ use crate::run::RunContext;
 use crate::tree::Generation;
 use crate::vault::Vault;
 use crate::worker::{Done, GuardVerdict, Scanned, WorkerOptions};
-use crate::world::{Nanos, SECOND, Stopwatch};
+use crate::world::{SECOND, Stopwatch, Timestamp};
 use crate::write_once;
 use memory::Remembered;
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ use std::time::Duration;
 use vanished::{Vanished, is_absent};
 
 /// Interval at which approvals and the policy are checked.
-const POLL_INTERVAL: Nanos = SECOND;
+const POLL_INTERVAL: Duration = SECOND;
 
 /// The pause after a scan is this multiple of its duration, so that many gaps do not cause continuous scans.
 const PAUSE: u32 = 5;
@@ -36,15 +36,15 @@ const MAX_PAUSE: Duration = Duration::from_secs(600);
 
 /// The changelog is polled this many times per shortest quiet period while entries are pending, within the bounds
 /// below.
-const POLLS_PER_QUIET: Nanos = 4;
-const MIN_POLL: Nanos = SECOND / 10;
-const MAX_POLL: Nanos = 5 * SECOND;
+const POLLS_PER_QUIET: u32 = 4;
+const MIN_POLL: Duration = Duration::from_millis(100);
+const MAX_POLL: Duration = Duration::from_secs(5);
 
 /// Delay after an error that is not about one file.
-const RETRY_AFTER_ERROR: Nanos = 10 * SECOND;
+const RETRY_AFTER_ERROR: Duration = Duration::from_secs(10);
 
 /// A failed file is retried after this number of quiet periods, but not before [`crate::worker::RETRY`].
-const RETRY_QUIETS: Nanos = 2;
+const RETRY_QUIETS: u32 = 2;
 
 /// Interval at which redundancy that was set aside is purged.
 const PURGE: Duration = Duration::from_secs(600);
@@ -123,7 +123,7 @@ impl Keeper {
                     let why = error.to_string();
                     self.shared.status().trouble = Some(why.clone());
                     (self.shared.notify)(&Notice::Trouble(why));
-                    Some(self.vault.clock.now().saturating_add(RETRY_AFTER_ERROR))
+                    Some(self.vault.clock.now() + RETRY_AFTER_ERROR)
                 }
             };
             self.sleep(next);
@@ -143,7 +143,7 @@ impl Keeper {
     }
 
     /// Runs one turn. Returns the time of the next one, unless woken before.
-    fn turn(&mut self) -> Result<Option<Nanos>, ProtectError> {
+    fn turn(&mut self) -> Result<Option<Timestamp>, ProtectError> {
         let is_due = {
             let mut due = self.shared.due();
             let now = self.vault.clock.now();
@@ -164,7 +164,7 @@ impl Keeper {
             // Without due work the error can wait.
             _ => {}
         }
-        let old = self.last_scan.is_none_or(|since| since.elapsed().as_nanos() as i64 >= self.options.rescan);
+        let old = self.last_scan.is_none_or(|since| since.elapsed() >= self.options.rescan);
         let may_scan = self.pause.0.elapsed() >= self.pause.1;
         // The held change-set may have been reverted or may have changed.
         let held = self.held.is_some() && is_due && may_scan;
@@ -202,10 +202,10 @@ impl Keeper {
         let now = self.vault.clock.now();
         let again = if self.for_scan.is_empty() && !done.refused { self.poll_delay() } else { MIN_POLL };
         let must_poll = pending.entries() > 0 || !self.is_called;
-        Ok(must_poll.then(|| now.saturating_add(again)))
+        Ok(must_poll.then(|| now + again))
     }
 
-    fn sleep(&self, next: Option<Nanos>) {
+    fn sleep(&self, next: Option<Timestamp>) {
         let mut due = self.shared.due();
         if let Some(next) = next {
             *due = Some(due.map_or(next, |due| due.min(next)));
@@ -213,13 +213,13 @@ impl Keeper {
         let slept = Stopwatch::start();
         loop {
             let now = self.vault.clock.now();
-            let waited = slept.elapsed().as_nanos() as i64;
+            let waited = slept.elapsed();
             if self.shared.is_stopping() || due.is_some_and(|due| due <= now) || waited >= POLL_INTERVAL {
                 return;
             }
-            let left =
-                due.map_or(POLL_INTERVAL, |due| due.saturating_sub(now)).clamp(1_000_000, POLL_INTERVAL);
-            let left = Duration::from_nanos(left.unsigned_abs());
+            let left = due
+                .map_or(POLL_INTERVAL, |due| due.since(now))
+                .clamp(Duration::from_millis(1), POLL_INTERVAL);
             due = self.shared.wake.wait_timeout(due, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
@@ -228,17 +228,16 @@ impl Keeper {
     fn wait_suspended(&self) {
         let due = self.shared.due();
         if self.shared.is_suspended() && !self.shared.is_stopping() {
-            let interval = Duration::from_nanos(POLL_INTERVAL.unsigned_abs());
-            drop(self.shared.wake.wait_timeout(due, interval));
+            drop(self.shared.wake.wait_timeout(due, POLL_INTERVAL));
         }
     }
 
     /// Delay until the changelog is polled again while entries are pending.
-    fn poll_delay(&self) -> Nanos {
+    fn poll_delay(&self) -> Duration {
         (self.shortest_quiet() / POLLS_PER_QUIET).clamp(MIN_POLL, MAX_POLL)
     }
 
-    fn shortest_quiet(&self) -> Nanos {
+    fn shortest_quiet(&self) -> Duration {
         self.vault.policy.shortest_quiet()
     }
 
@@ -385,8 +384,8 @@ impl Keeper {
         }
         let Ok(Some(stat)) = stat else { return at_once(found.priority) };
         let decision = self.vault.policy.decide(&found.path, &stat, now);
-        let quiet = decision.treatment.map_or(0, |treatment| treatment.quiet);
-        match last_change([stat.mtime, stat.ctime], now).saturating_add(quiet) {
+        let quiet = decision.treatment.map_or(Duration::ZERO, |treatment| treatment.quiet);
+        match last_change([stat.mtime, stat.ctime], now) + quiet {
             due if due > now => When { due, ..rested(now, quiet, found.priority) },
             _ => at_once(found.priority),
         }
@@ -451,22 +450,32 @@ impl Keeper {
 
 /// Time of the last change of a file by its timestamps. One in the future is ignored, otherwise the quiet period would
 /// restart with every scan; but the clock of a file server may be a little ahead.
-fn last_change(times: [Nanos; 2], now: Nanos) -> Nanos {
-    let past = times.into_iter().filter(|&time| time <= now.saturating_add(CLOCK_TOLERANCE));
-    past.max().map_or(Nanos::MIN, |time| time.min(now))
+fn last_change(times: [Timestamp; 2], now: Timestamp) -> Timestamp {
+    let past = times.into_iter().filter(|&time| time <= now + CLOCK_TOLERANCE);
+    past.max().map_or(Timestamp::MIN, |time| time.min(now))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CLOCK_TOLERANCE, Nanos, last_change};
+    use super::{CLOCK_TOLERANCE, Timestamp, last_change};
+    use std::time::Duration;
 
     /// Regression: a file that was written while a scan looked at it did not rest at all.
     #[test]
     fn the_last_change_is_not_in_the_future() {
-        let now = 1_700_000_000_000_000_000;
-        assert_eq!(last_change([now - 5, now - 9], now), now - 5);
-        assert_eq!(last_change([now - 9, now + 1], now), now);
-        assert_eq!(last_change([now - 9, now + CLOCK_TOLERANCE + 1], now), now - 9);
-        assert_eq!(last_change([Nanos::MAX; 2], now), Nanos::MIN);
+        let now = Timestamp::from_seconds(1_700_000_000);
+        assert_eq!(
+            last_change([now - Duration::from_nanos(5), now - Duration::from_nanos(9)], now),
+            now - Duration::from_nanos(5)
+        );
+        assert_eq!(last_change([now - Duration::from_nanos(9), now + Duration::from_nanos(1)], now), now);
+        assert_eq!(
+            last_change(
+                [now - Duration::from_nanos(9), now + CLOCK_TOLERANCE + Duration::from_nanos(1)],
+                now
+            ),
+            now - Duration::from_nanos(9)
+        );
+        assert_eq!(last_change([Timestamp::MAX; 2], now), Timestamp::MIN);
     }
 }

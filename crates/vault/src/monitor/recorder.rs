@@ -6,7 +6,7 @@ use crate::changelog::{Change, Changelog, Ticket, When};
 use crate::policy::Policy;
 use crate::tree::{Kind, Tree};
 use crate::vault::Vault;
-use crate::world::{Clock, Nanos, Stopwatch};
+use crate::world::{Clock, Stopwatch, Timestamp};
 use gabion_platform::event::{Event, EventSource};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -72,7 +72,7 @@ pub(super) struct Recorder {
 struct InFlight {
     ticket: Ticket,
     changes: u64,
-    due: Nanos,
+    due: Timestamp,
 }
 
 /// View of the present tree.
@@ -83,11 +83,11 @@ struct Now<'a> {
 }
 
 impl View for Now<'_> {
-    fn now(&self) -> Nanos {
+    fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    fn rest(&self, path: &[u8]) -> Option<(Nanos, u8)> {
+    fn rest(&self, path: &[u8]) -> Option<(Duration, u8)> {
         let default = &self.policy.default;
         // Different rules need the properties of the file.
         let stat = match self.policy.is_uniform() {
@@ -99,7 +99,7 @@ impl View for Now<'_> {
         Some((treatment.quiet, treatment.priority))
     }
 
-    fn rest_of_gone(&self) -> Nanos {
+    fn rest_of_gone(&self) -> Duration {
         self.policy.default.quiet
     }
 

@@ -3,8 +3,9 @@
 use crate::guard::Held;
 use crate::retry::Failure;
 use crate::worker::Done;
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use gabion_platform::event::EventLoss;
+use std::time::Duration;
 
 /// Catalogue note with the reason why the watch receives events of the whole file system.
 pub(crate) const FILESYSTEM_WIDE: &str = "wide watch";
@@ -23,9 +24,9 @@ pub struct Status {
     /// Upper bound of unprotected changes: those in the changelog when it was last read, plus those recorded since.
     pub pending: u64,
     /// Time of the oldest change that was unprotected when the changelog was last read.
-    pub oldest: Option<Nanos>,
+    pub oldest: Option<Timestamp>,
     /// End of the last full scan.
-    pub last_scan: Option<Nanos>,
+    pub last_scan: Option<Timestamp>,
     /// Number of full and partial scans.
     pub scans: u64,
     /// Sum of the workers' results.
@@ -61,8 +62,8 @@ impl Status {
     }
 
     /// Age of the oldest unprotected change.
-    pub fn lag(&self, now: Nanos) -> Nanos {
-        self.oldest.map_or(0, |oldest| now.saturating_sub(oldest).max(0))
+    pub fn lag(&self, now: Timestamp) -> Duration {
+        self.oldest.map_or(Duration::ZERO, |oldest| now.since(oldest))
     }
 
     /// Adds results of workers, without their lists: these are reported once.

@@ -1,14 +1,15 @@
 //! Conditions of rules. Each can be negated.
 
 use super::glob::Globs;
-use super::units::{self, Duration, Size};
+use super::units::{self, DurationText, Size};
 use super::{Place, PolicyError};
 use crate::tree::{Stat, Tree};
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use serde::Deserialize;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 
 /// Looks up the number of a `user` or `group`.
 pub(super) type Identity<'a> = &'a dyn Fn(&'static str, &str) -> Option<u32>;
@@ -19,7 +20,7 @@ pub(super) struct File<'a> {
     /// Path relative to the directory that patterns start from.
     pub(super) path: &'a [u8],
     pub(super) stat: &'a Stat,
-    pub(super) now: Nanos,
+    pub(super) now: Timestamp,
     /// The tree and the path in it, for properties that are read only if a rule asks for them.
     pub(super) tree: Option<(&'a Tree, &'a [u8])>,
 }
@@ -47,8 +48,8 @@ pub(super) struct ConditionText {
     pub(super) projects: Vec<u32>,
     pub(super) larger: Option<Size>,
     pub(super) smaller: Option<Size>,
-    pub(super) older: Option<Duration>,
-    pub(super) newer: Option<Duration>,
+    pub(super) older: Option<DurationText>,
+    pub(super) newer: Option<DurationText>,
 }
 
 /// Conditions of a rule: all of them hold for files that the rule applies to.
@@ -70,8 +71,8 @@ enum Test {
     Groups(Vec<u32>),
     Larger(u64),
     Smaller(u64),
-    Older(Nanos),
-    Newer(Nanos),
+    Older(Duration),
+    Newer(Duration),
     Projects(Vec<u32>),
 }
 
@@ -178,7 +179,6 @@ impl Clause {
 
 impl Test {
     fn holds(&self, file: &File<'_>) -> bool {
-        let age = file.now.saturating_sub(file.stat.mtime);
         match self {
             Test::Paths(globs, _) => globs.is_match(file.path),
             Test::Extensions(known) => {
@@ -190,8 +190,8 @@ impl Test {
             Test::Groups(groups) => groups.contains(&file.stat.gid),
             Test::Larger(bound) => file.stat.size > *bound,
             Test::Smaller(bound) => file.stat.size < *bound,
-            Test::Older(bound) => age > *bound,
-            Test::Newer(bound) => age < *bound,
+            Test::Older(bound) => file.stat.mtime < file.now - *bound,
+            Test::Newer(bound) => file.stat.mtime > file.now - *bound,
             Test::Projects(projects) => projects.contains(&file.project()),
         }
     }
@@ -216,8 +216,8 @@ impl Test {
             Test::Smaller(bound) => {
                 compared(file.stat.size, if holds { "less than" } else { "not less" }, *bound)
             }
-            Test::Older(bound) if holds => format!("it is older than {}", Duration(*bound)),
-            Test::Newer(bound) if holds => format!("it is younger than {}", Duration(*bound)),
+            Test::Older(bound) if holds => format!("it is older than {}", DurationText(*bound)),
+            Test::Newer(bound) if holds => format!("it is younger than {}", DurationText(*bound)),
             Test::Older(_) => "it is younger".to_owned(),
             Test::Newer(_) => "it is older".to_owned(),
         }

@@ -1,8 +1,9 @@
 //! Sections of a policy that are about the whole vault: guard, replaced content, limits.
 
-use super::units::{Duration, Percent, Rate};
+use super::units::{DurationText, Percent, Rate};
 use super::{Guard, Replaced};
 use serde::Deserialize;
+use std::time::Duration;
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
@@ -10,7 +11,7 @@ pub(super) struct GuardText {
     removed: Option<Percent>,
     changed: Option<Percent>,
     at_least: Option<u64>,
-    window: Option<Duration>,
+    window: Option<DurationText>,
 }
 
 #[derive(Deserialize, Default)]
@@ -22,14 +23,14 @@ pub(super) struct LimitsText {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReplacedText {
-    keep: Option<Duration>,
+    keep: Option<DurationText>,
     room: Option<Percent>,
 }
 
 impl ReplacedText {
     pub(super) fn build(self) -> Replaced {
         Replaced {
-            keep: self.keep.map_or(30 * 86400 * crate::world::SECOND, |keep| keep.0),
+            keep: self.keep.map_or(Duration::from_secs(30 * 86400), |keep| keep.0),
             room: self.room.unwrap_or(Percent(10)),
         }
     }
@@ -41,7 +42,7 @@ impl GuardText {
             removed: self.removed.unwrap_or(Percent(25)),
             changed: self.changed.unwrap_or(Percent(50)),
             at_least: self.at_least.unwrap_or(100),
-            window: self.window.map_or(86400 * crate::world::SECOND, |window| window.0),
+            window: self.window.map_or(Duration::from_secs(86400), |window| window.0),
         }
     }
 }

@@ -3,15 +3,16 @@
 use super::{Policy, PolicyError};
 use crate::tree::{Kind, Stat};
 use crate::world::SECOND;
+use crate::world::Timestamp;
 
-const NOW: i64 = 1_000_000_000 * SECOND;
+const NOW: Timestamp = Timestamp::from_seconds(1_000_000_000);
 
-fn file(size: u64, age_days: i64) -> Stat {
+fn file(size: u64, age_days: u32) -> Stat {
     Stat {
         kind: Kind::File,
         size,
         mtime: NOW - age_days * 86400 * SECOND,
-        ctime: 0,
+        ctime: Timestamp::EPOCH,
         inode: 1,
         device: 1,
         links: 1,
@@ -100,15 +101,15 @@ fn errors_tell_line_and_column() {
 
 #[test]
 fn units_are_shown_as_they_are_read() {
-    use super::{Duration, Percent, Rate, Size};
+    use super::{DurationText, Percent, Rate, Size};
     for text in ["64KiB", "1GiB", "100B"] {
         assert_eq!(text.parse::<Size>().unwrap().to_string(), text);
     }
     for text in ["90s", "10m", "12h", "30d", "2w"] {
-        assert_eq!(text.parse::<Duration>().unwrap().to_string(), text);
+        assert_eq!(text.parse::<DurationText>().unwrap().to_string(), text);
     }
     assert_eq!("200MiB/s".parse::<Rate>().unwrap().0, 200 << 20);
-    assert!("0/s".parse::<Rate>().is_err() && "1 parsec".parse::<Duration>().is_err());
+    assert!("0/s".parse::<Rate>().is_err() && "1 parsec".parse::<DurationText>().is_err());
     assert!("99999999999999TiB".parse::<Size>().is_err() && "101%".parse::<Percent>().is_err());
     assert!(Percent(25).is_exceeded(26, 100) && !Percent(25).is_exceeded(25, 100));
 }

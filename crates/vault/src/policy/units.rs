@@ -1,11 +1,11 @@
 //! Sizes, times and percentages in text form. The TOML reader adds line and column to errors.
 
 use crate::format::header::MAX_COLUMNS;
-use crate::world::{Nanos, SECOND};
 use gabion_engine::Code;
 use serde::{Deserialize, Deserializer, de::Error};
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Splits text into number and unit.
 fn split(text: &str) -> Option<(u64, &str)> {
@@ -45,6 +45,9 @@ const SIZES: Units = &[
 
 const TIMES: Units = &[("s", 1), ("m", 60), ("h", 3600), ("d", 86400), ("w", 7 * 86400)];
 
+/// Longest span: longer ones are not between any two timestamps of files.
+const LONGEST: Duration = Duration::from_nanos(i64::MAX as u64);
+
 /// Size in bytes: 65536, 64KiB, 1GiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size(pub u64);
@@ -55,7 +58,7 @@ pub struct Rate(pub u64);
 
 /// Time span: 90s, 10m, 12h, 30d, 2w.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Duration(pub Nanos);
+pub struct DurationText(pub Duration);
 
 /// Percentage: 20%.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,13 +85,12 @@ impl FromStr for Rate {
     }
 }
 
-impl FromStr for Duration {
+impl FromStr for DurationText {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Duration, String> {
-        let seconds = scaled(text, TIMES).and_then(|seconds| i64::try_from(seconds).ok());
-        let nanos = seconds.and_then(|seconds| seconds.checked_mul(SECOND));
-        nanos.map(Duration).ok_or_else(|| format!("{text:?} is no time: write 90s, 10m, 12h, 30d, 2w"))
+    fn from_str(text: &str) -> Result<DurationText, String> {
+        let span = scaled(text, TIMES).map(Duration::from_secs).filter(|span| *span <= LONGEST);
+        span.map(DurationText).ok_or_else(|| format!("{text:?} is no time: write 90s, 10m, 12h, 30d, 2w"))
     }
 }
 
@@ -114,9 +116,9 @@ impl fmt::Display for Size {
     }
 }
 
-impl fmt::Display for Duration {
+impl fmt::Display for DurationText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        shown(f, u64::try_from(self.0 / SECOND).unwrap_or(0), TIMES)
+        shown(f, self.0.as_secs(), TIMES)
     }
 }
 
@@ -141,7 +143,7 @@ macro_rules! read_from_text {
     )*};
 }
 
-read_from_text!(Size, Rate, Duration, Percent);
+read_from_text!(Size, Rate, DurationText, Percent);
 
 impl<'de> Deserialize<'de> for CodeText {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<CodeText, D::Error> {

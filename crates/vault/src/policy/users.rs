@@ -8,18 +8,19 @@
 //! processes decide alike.
 
 use super::condition::{Condition, ConditionText, File};
-use super::units::{self, CodeText, Duration, Percent};
+use super::units::{self, CodeText, DurationText, Percent};
 use super::{Place, PolicyError, Treatment, check_block};
 use crate::display_path::DisplayPath;
 use crate::format::header::coding;
 use crate::tree::{Kind, Stat, Tree, join};
 use crate::version::is_in_doubt;
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use gabion_engine::Code;
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::io::Read;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Name of a user's policy.
 const USER_FILE: &[u8] = b".gabion-policy.toml";
@@ -43,8 +44,8 @@ pub(super) struct UsersText {
     may_lower: bool,
     #[serde(default)]
     may_exclude: bool,
-    min_quiet: Option<Duration>,
-    max_quiet: Option<Duration>,
+    min_quiet: Option<DurationText>,
+    max_quiet: Option<DurationText>,
 }
 
 /// Bounds of users' policies, and the files that were read.
@@ -54,8 +55,8 @@ pub(super) struct Users {
     max_redundancy: Option<Percent>,
     may_lower: bool,
     may_exclude: bool,
-    min_quiet: Option<Nanos>,
-    max_quiet: Option<Nanos>,
+    min_quiet: Option<Duration>,
+    max_quiet: Option<Duration>,
     kept: Mutex<Kept>,
 }
 
@@ -96,12 +97,12 @@ struct RuleText {
     extensions: Vec<String>,
     larger: Option<units::Size>,
     smaller: Option<units::Size>,
-    older: Option<Duration>,
-    newer: Option<Duration>,
+    older: Option<DurationText>,
+    newer: Option<DurationText>,
     not: Option<toml::Spanned<ConditionText>>,
     protect: Option<bool>,
     code: Option<CodeText>,
-    quiet: Option<Duration>,
+    quiet: Option<DurationText>,
     strong: Option<bool>,
 }
 
@@ -111,7 +112,7 @@ pub(super) struct Rule {
     condition: Condition,
     protect: Option<bool>,
     code: Option<Code>,
-    quiet: Option<Nanos>,
+    quiet: Option<Duration>,
     strong: Option<bool>,
 }
 
@@ -120,7 +121,7 @@ pub(super) struct Rule {
 struct Version {
     inode: u64,
     size: u64,
-    times: (Nanos, Nanos),
+    times: (Timestamp, Timestamp),
     mode: u32,
     owners: (u32, u32),
 }
@@ -159,12 +160,12 @@ pub struct UserDecision {
 
 impl Users {
     /// The shortest quiet period that a user's rule can give.
-    pub(super) fn shortest_quiet(&self) -> Option<Nanos> {
+    pub(super) fn shortest_quiet(&self) -> Option<Duration> {
         self.min_quiet
     }
 
     /// Users' policies for files in a directory, the nearest first.
-    pub(super) fn files(&self, tree: &Tree, directory: &[u8], now: Nanos) -> Vec<Arc<UserFile>> {
+    pub(super) fn files(&self, tree: &Tree, directory: &[u8], now: Timestamp) -> Vec<Arc<UserFile>> {
         let mut found = Vec::new();
         let mut directory = directory;
         loop {
@@ -177,7 +178,7 @@ impl Users {
     }
 
     /// The user's policy of one directory.
-    fn file(&self, tree: &Tree, directory: &[u8], now: Nanos) -> Option<Arc<UserFile>> {
+    fn file(&self, tree: &Tree, directory: &[u8], now: Timestamp) -> Option<Arc<UserFile>> {
         let path = join(directory, USER_FILE);
         let stat = match tree.find(&path) {
             Ok(found) => found?,
@@ -261,7 +262,7 @@ impl Users {
                 true => treatment.quiet = quiet,
                 false => {
                     let bound = if quiet < base.quiet { "min_quiet" } else { "max_quiet" };
-                    refused.push(format!("quiet {}: beyond {bound} of [users]", Duration(quiet)));
+                    refused.push(format!("quiet {}: beyond {bound} of [users]", DurationText(quiet)));
                 }
             }
         }

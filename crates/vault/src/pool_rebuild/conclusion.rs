@@ -50,7 +50,6 @@ pub(super) fn finish(vault: &Vault, pool: &Pool, report: &mut RebuildReport) -> 
         report.healed.failed.extend(healed.failed);
         report.swept += pool.sweep(true)?.orphans.len() as u64;
     }
-    let now = vault.clock.now().to_string();
-    vault.catalogue.set_note("last rebuild", Some(&now))?;
+    vault.catalogue.set_time_note("last rebuild", vault.clock.now())?;
     Ok(())
 }

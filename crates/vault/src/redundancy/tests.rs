@@ -5,6 +5,7 @@ use crate::coder::Coders;
 use crate::format::{FileId, Header, Metadata, Records, Version};
 use crate::geometry::{Geometry, Tail};
 use crate::tree::{Generation, Tree, join};
+use crate::world::Timestamp;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -38,8 +39,13 @@ impl Fixture {
             version: Version::Two,
             id: FileId([7; 16]),
             revision,
-            generation: Generation { size: 1000, mtime: 1, ctime: 2, inode: 3 },
-            protected_at: 4,
+            generation: Generation {
+                size: 1000,
+                mtime: Timestamp::from_nanoseconds(1),
+                ctime: Timestamp::from_nanoseconds(2),
+                inode: 3,
+            },
+            protected_at: Timestamp::from_nanoseconds(4),
             geometry: Geometry::new(4, 256, 16, Tail::Balanced, code.granule() as u64).unwrap(),
             code,
             strong: false,

@@ -7,7 +7,7 @@ use crate::policy::Policy;
 use crate::storage::Storage;
 use crate::tree::{Kind, Stat};
 use crate::vault::Vault;
-use crate::world::Nanos;
+use crate::world::Timestamp;
 
 /// Files with an overdue scrub.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,11 +15,11 @@ pub struct Overdue {
     /// Number of files.
     pub files: u64,
     /// The file with the oldest verification, and its time.
-    pub oldest: Option<(Vec<u8>, Nanos)>,
+    pub oldest: Option<(Vec<u8>, Timestamp)>,
 }
 
 impl Overdue {
-    pub(crate) fn count(&mut self, path: &[u8], verified: Nanos) {
+    pub(crate) fn count(&mut self, path: &[u8], verified: Timestamp) {
         self.files += 1;
         if self.oldest.as_ref().is_none_or(|(_, first)| verified < *first) {
             self.oldest = Some((path.to_vec(), verified));
@@ -70,23 +70,23 @@ pub(crate) struct Due<'a> {
     storage: &'a dyn Storage,
     /// Rules depend on owners, which the catalogue does not have.
     needs_stat: bool,
-    now: Nanos,
+    now: Timestamp,
 }
 
 impl<'a> Due<'a> {
-    pub(crate) fn new(policy: &'a Policy, storage: &'a dyn Storage, now: Nanos) -> Due<'a> {
+    pub(crate) fn new(policy: &'a Policy, storage: &'a dyn Storage, now: Timestamp) -> Due<'a> {
         Due { policy, storage, needs_stat: policy.asks_for_owners(), now }
     }
 
     /// Last verification of a file whose scrub is due. None for a file that the policy no longer protects.
-    pub(crate) fn since(&self, path: &[u8], entry: &Entry) -> Option<Nanos> {
+    pub(crate) fn since(&self, path: &[u8], entry: &Entry) -> Option<Timestamp> {
         let stat = self.needs_stat.then(|| self.storage.find(path).ok().flatten()).flatten();
         let stat = stat.unwrap_or_else(|| as_protected(entry));
         let interval = self.policy.decide(path, &stat, self.now).treatment?.scrub;
         // A time in the future is from before the clock was set back and is ignored.
         let verified = entry.scrubbed_at.filter(|last| *last <= self.now);
         let verified = verified.unwrap_or_else(|| entry.protected_at.min(self.now));
-        (verified.saturating_add(interval) <= self.now).then_some(verified)
+        (verified + interval <= self.now).then_some(verified)
     }
 }
 

@@ -129,16 +129,17 @@ mod tests {
     use crate::catalogue::State;
     use crate::format::FileId;
     use crate::tree::Generation;
+    use crate::world::Timestamp;
 
     fn entry(size: u64) -> Entry {
         Entry {
             id: FileId([0; 16]),
-            generation: Generation { size, mtime: 0, ctime: 0, inode: 1 },
+            generation: Generation { size, mtime: Timestamp::EPOCH, ctime: Timestamp::EPOCH, inode: 1 },
             code: String::new(),
             wanted: 1,
             columns: 1,
             redundancy: 0,
-            protected_at: 0,
+            protected_at: Timestamp::EPOCH,
             scrubbed_at: None,
             state: State::Protected,
         }

@@ -9,7 +9,7 @@ use crate::policy::Policy;
 use crate::private;
 use crate::storage::pool::{Document, Pool};
 use crate::tree::{self, Stat};
-use crate::world::{Nanos, unique_id};
+use crate::world::{Timestamp, unique_id};
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -239,7 +239,7 @@ impl Location {
     ///
     /// # Errors
     /// [`VaultError::Settings`]: names the part and the remedy.
-    pub fn refuse_nested(&self, policy: &Policy, now: Nanos) -> Result<(), VaultError> {
+    pub fn refuse_nested(&self, policy: &Policy, now: Timestamp) -> Result<(), VaultError> {
         use std::os::unix::ffi::OsStrExt;
         if self.storage == Kind::Pool {
             return Ok(());
@@ -389,7 +389,7 @@ pub(super) fn replace(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), 
 }
 
 /// Properties of a small file of this user that was just written.
-fn ordinary_file(now: Nanos) -> Stat {
+fn ordinary_file(now: Timestamp) -> Stat {
     let user = rustix::process::geteuid().as_raw();
     Stat {
         kind: tree::Kind::File,

@@ -12,7 +12,7 @@ use crate::changelog::{self, Changelog, Claim, Entry, Kind, Sequence};
 use crate::guard;
 use crate::policy::Guard;
 use crate::storage::Storage;
-use crate::world::{Clock, Nanos};
+use crate::world::{Clock, Timestamp};
 use std::cell::RefCell;
 use std::collections::HashSet;
 
@@ -45,7 +45,7 @@ pub struct Admission<'a> {
     context: AdmissionContext<'a>,
     verdict: GuardVerdict,
     /// Start of the guard's window. Files that changed within it are already counted.
-    since: Option<Nanos>,
+    since: Option<Timestamp>,
     counted: RefCell<Counted>,
 }
 
@@ -75,7 +75,7 @@ impl<'a> Admission<'a> {
     ) -> Result<Admission<'a>, WorkError> {
         let AdmissionContext { catalogue, changelog, guard, .. } = context;
         let now = clock.now();
-        let since = (guard.window > 0).then(|| now.saturating_sub(guard.window));
+        let since = (!guard.window.is_zero()).then(|| now - guard.window);
         let upto = changelog.sequence()?;
         let (mut removed, mut changed) = (0, 0);
         match (verdict, since) {

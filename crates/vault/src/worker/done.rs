@@ -8,7 +8,7 @@ use crate::encode::Encoded;
 use crate::examine::BlockFault;
 use crate::retry::Failure;
 use crate::storage::plain::DATA;
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -226,7 +226,7 @@ impl Encoded {
     pub(super) fn count_reconstructed(
         &self,
         catalogue: &Catalogue,
-        now: Nanos,
+        now: Timestamp,
     ) -> Result<(), CatalogueError> {
         if self.reconstructed.is_empty() {
             return Ok(());

@@ -9,7 +9,7 @@ use super::Worker;
 use crate::changelog::{Changelog, Claim, WorkerId};
 use crate::team::LEASE;
 use crate::timer::with_timer;
-use crate::world::{Clock, Nanos, after};
+use crate::world::{Clock, Timestamp};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -26,12 +26,12 @@ pub(super) struct Leases<'a> {
 
 struct Held {
     claims: Vec<Claim>,
-    renewed_at: Nanos,
+    renewed_at: Timestamp,
 }
 
 impl<'a> Leases<'a> {
     /// Claims that were made at `claimed_at` or later.
-    pub(super) fn new(worker: &'a Worker<'a>, claims: &[Claim], claimed_at: Nanos) -> Leases<'a> {
+    pub(super) fn new(worker: &'a Worker<'a>, claims: &[Claim], claimed_at: Timestamp) -> Leases<'a> {
         let held = Held { claims: claims.to_vec(), renewed_at: claimed_at };
         Leases {
             changelog: worker.vault.changelog,
@@ -70,7 +70,7 @@ impl<'a> Leases<'a> {
         };
         let now = self.clock.now();
         // After the clock was set back the lease counts from the new time.
-        if (held.renewed_at..=after(held.renewed_at, LEASE / 3)).contains(&now) || held.claims.is_empty() {
+        if (held.renewed_at..=(held.renewed_at + LEASE / 3)).contains(&now) || held.claims.is_empty() {
             return;
         }
         held.renewed_at = now;

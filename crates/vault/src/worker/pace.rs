@@ -5,11 +5,11 @@
 //! durable together. While other workers are known, the changelog grants a share of that.
 
 use crate::changelog::MAX_CLAIM;
-use crate::world::{Clock, Nanos, SECOND, Stopwatch};
+use crate::world::{Clock, Stopwatch, Timestamp};
 use std::time::Duration;
 
 /// Target time of a batch: a fraction of a lease.
-const BATCH: Nanos = 2 * SECOND;
+const BATCH: Duration = Duration::from_secs(2);
 
 /// Size of the first batch, before a rate is known.
 const FIRST: usize = 16;
@@ -36,12 +36,12 @@ impl Pace {
     }
 
     /// Updates the rate: `entries` took `time`.
-    pub(super) fn took(&mut self, entries: usize, time: Nanos) {
+    pub(super) fn took(&mut self, entries: usize, time: Duration) {
         let most = self.limit.saturating_mul(GROWTH).min(MAX_CLAIM);
-        let fits = match time {
+        let fits = match time.as_nanos() {
             // A clock that stands still or was set back gives no rate.
-            ..=0 => most as i128,
-            time => entries as i128 * i128::from(BATCH) / i128::from(time),
+            0 => most as u128,
+            time => entries as u128 * BATCH.as_nanos() / time,
         };
         self.limit = usize::try_from(fits).unwrap_or(most).clamp(1, most);
     }
@@ -50,7 +50,7 @@ impl Pace {
 /// Time limit of one batch.
 pub(super) struct Budget<'a> {
     clock: &'a Clock,
-    began: Nanos,
+    began: Timestamp,
 }
 
 impl<'a> Budget<'a> {
@@ -58,8 +58,8 @@ impl<'a> Budget<'a> {
         Budget { clock, began: clock.now() }
     }
 
-    pub(super) fn used(&self) -> Nanos {
-        self.clock.now().saturating_sub(self.began)
+    pub(super) fn used(&self) -> Duration {
+        self.clock.now().since(self.began)
     }
 
     /// True if jobs that have not begun are to be given back.
@@ -109,6 +109,7 @@ mod tests {
     use super::{BATCH, Pace};
     use crate::changelog::MAX_CLAIM;
     use crate::world::SECOND;
+    use std::time::Duration;
 
     /// Regression: the first worker claimed up to 1024 files, so that with 600 due the second one had nothing to do.
     #[test]
@@ -120,12 +121,12 @@ mod tests {
         assert_eq!(pace.limit(2), MAX_CLAIM);
         // Ten files a second.
         pace.took(1024, 1024 * SECOND / 10);
-        assert_eq!(pace.limit(2) as i64, 10 * BATCH / SECOND);
+        assert_eq!(pace.limit(2) as u64, 10 * BATCH.as_secs());
         // One hour per file: at least one entry per thread.
         pace.took(1, 3600 * SECOND);
         assert_eq!((pace.limit(1), pace.limit(4)), (1, 4));
         // A clock that was set back changes nothing.
-        pace.took(1, -SECOND);
+        pace.took(1, Duration::ZERO);
         assert_eq!(pace.limit(1), 4);
     }
 }

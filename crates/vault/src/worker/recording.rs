@@ -4,6 +4,7 @@ use super::scope::{is_replaced, scrubbed_before};
 use super::{Completed, Worker};
 use crate::catalogue::{CatalogueError, Entry, Problem, State};
 use crate::tree::join;
+use std::time::Duration;
 
 impl Worker<'_> {
     /// Records what became of claims that are completed, all together.
@@ -110,7 +111,7 @@ impl Worker<'_> {
     /// Records the change for the guard, which counts over a window of time.
     fn record_recent(&self, path: &[u8], removed: bool) -> Result<(), CatalogueError> {
         match self.vault.policy.guard.window {
-            0 => Ok(()),
+            Duration::ZERO => Ok(()),
             _ => self.vault.catalogue.note_recent(path, removed, self.vault.clock.now()),
         }
     }

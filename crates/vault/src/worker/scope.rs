@@ -5,15 +5,16 @@ use crate::catalogue::{CatalogueError, Entry};
 use crate::changelog::{self, Claim, Sequence, is_within};
 use crate::encode::Encoded;
 use crate::tree::{self, Stat, join};
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use crate::write_once;
+use std::time::Duration;
 
 /// Attempts for an entry whose path is missing. Together they take longer than a running watch needs to record a
 /// rename.
 const MISSING_RETRIES: u32 = 8;
 
 /// Time that these attempts take.
-pub(crate) const MISSING_RETRY_TIME: Nanos = MISSING_RETRIES as Nanos * RETRY;
+pub(crate) const MISSING_RETRY_TIME: Duration = RETRY.saturating_mul(MISSING_RETRIES);
 
 /// Maximum number of scanned paths that are remembered. Older ones are scanned again.
 const MAX_PARTS: usize = 1024;
@@ -191,7 +192,7 @@ impl Worker<'_> {
     pub(super) fn retry_missing(&self, claim: &Claim, done: &mut Done) -> Result<(), WorkError> {
         let (now, entry) = (self.vault.clock.now(), &claim.entry);
         if entry.attempts < MISSING_RETRIES {
-            return Ok(ignore_refused(self.vault.changelog.release(claim, now.saturating_add(RETRY), now))?);
+            return Ok(ignore_refused(self.vault.changelog.release(claim, now + RETRY, now))?);
         }
         done.for_scan.extend(entry.origin.iter().chain([&entry.path]).cloned());
         Ok(ignore_refused(self.vault.changelog.complete(claim).map(|_| ()))?)
@@ -301,7 +302,7 @@ pub(super) fn is_replaced(known: &Entry, encoded: &Encoded) -> bool {
 /// Time at which all stripes of the file were last verified. An update that keeps stripes, or adopts redundancy,
 /// verifies nothing; otherwise a file that is updated often would never be due for a scrub. A file that was never
 /// scrubbed was read in full when it was first protected.
-pub(super) fn scrubbed_before(known: &Entry, encoded: &Encoded) -> Option<Nanos> {
+pub(super) fn scrubbed_before(known: &Entry, encoded: &Encoded) -> Option<Timestamp> {
     let first = (encoded.kept > 0).then_some(known.protected_at);
     known.scrubbed_at.or(first).filter(|_| known.id == encoded.id && (encoded.adopted || encoded.kept > 0))
 }

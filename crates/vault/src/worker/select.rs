@@ -160,7 +160,7 @@ impl Worker<'_> {
             parts.try_for_each(|part| self.remove_strays(part, done))?;
             ignore_refused(self.vault.changelog.complete(claim).map(|_| ()))?;
         } else {
-            ignore_refused(self.vault.changelog.release(claim, now.saturating_add(RETRY), now))?;
+            ignore_refused(self.vault.changelog.release(claim, now + RETRY, now))?;
             done.for_scan.extend(entry.origin.iter().chain([&entry.path]).cloned());
         }
         Ok(true)

@@ -121,7 +121,7 @@ impl Fixture {
         Options {
             source,
             threads: 2,
-            rescan: i64::MAX,
+            rescan: Duration::MAX,
             event_delay: Duration::from_millis(5),
             record_interval: Duration::from_millis(20),
             ..Options::default()

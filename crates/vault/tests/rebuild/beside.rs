@@ -7,6 +7,7 @@ use gabion_vault::live::{Live, LiveEntry, LiveFile};
 use gabion_vault::pool_rebuild::{RebuildOptions, RebuildReport, rebuild};
 use gabion_vault::repair::repair;
 use gabion_vault::run::RunContext;
+use gabion_vault::world::Timestamp;
 use std::fs;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -209,12 +210,17 @@ fn nothing_appears_on_a_target_that_was_retired_meanwhile() {
         let fixture = Fixture::new(&[None; 5], 3, 2);
         // Nine of ten choices of three targets include one of the two.
         let mut content = Retiring(&fixture, std::io::Cursor::new(vec![7; 50_000]));
-        if let Err(error) = fixture.pool.put(b"file", &mut content, &Metadata::default(), 5) {
+        if let Err(error) =
+            fixture.pool.put(b"file", &mut content, &Metadata::default(), Timestamp::from_nanoseconds(5))
+        {
             assert!(error.to_string().contains("left service"), "{error}");
             assert!(fixture.pool.stub(b"file").is_err());
             refused += 1;
         }
-        fixture.pool.put(b"again", &mut &[7; 50_000][..], &Metadata::default(), 5).unwrap();
+        fixture
+            .pool
+            .put(b"again", &mut &[7; 50_000][..], &Metadata::default(), Timestamp::from_nanoseconds(5))
+            .unwrap();
         let mut files = vec![fixture.pool.stub(b"again").unwrap()];
         files.extend(fixture.pool.stub(b"file"));
         assert!(files.iter().all(|stub| stub.targets.iter().all(|name| name != "d2" && name != "d3")));

@@ -13,6 +13,7 @@ use gabion_vault::status::{Status, status};
 use gabion_vault::storage::pool::{NewTarget, Options, Pool};
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::Clock;
+use gabion_vault::world::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -77,7 +78,7 @@ impl Fixture {
 
     pub(crate) fn put(&mut self, name: &str, content: &[u8]) {
         let metadata = Metadata { mode: 0o640, ..Metadata::default() };
-        self.pool.put(name.as_bytes(), &mut &content[..], &metadata, 5).unwrap();
+        self.pool.put(name.as_bytes(), &mut &content[..], &metadata, Timestamp::from_nanoseconds(5)).unwrap();
         self.files.insert(name.to_owned(), content.to_vec());
     }
 

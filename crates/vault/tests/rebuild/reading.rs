@@ -13,6 +13,7 @@ use gabion_vault::protect;
 use gabion_vault::storage::Storage;
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::Clock;
+use gabion_vault::world::Timestamp;
 use std::fs;
 use std::sync::{Arc, Mutex};
 
@@ -283,9 +284,9 @@ fn degraded_reads_are_noted_for_status() {
     fixture.lose(holder[1..].parse().unwrap());
     for _ in 0..2 {
         let (_, report) = fixture.read(name);
-        degraded::note(&fixture.vault.catalogue, &report, 77).unwrap();
+        degraded::note(&fixture.vault.catalogue, &report, Timestamp::from_nanoseconds(77)).unwrap();
     }
     let record = fixture.status().degraded_reads.unwrap();
-    assert_eq!((record.reads, record.last), (2, 77));
+    assert_eq!((record.reads, record.last), (2, Timestamp::from_nanoseconds(77)));
     assert!(record.blocks > 0 && record.targets.contains_key(&holder), "{record:?}");
 }

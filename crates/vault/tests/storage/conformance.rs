@@ -4,6 +4,7 @@ use super::fixture::{BLOCK, PoolFixture, metadata};
 use gabion_vault::storage::conformance::{Fixture, check};
 use gabion_vault::storage::plain::Plain;
 use gabion_vault::tree::Tree;
+use gabion_vault::world::Timestamp;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -61,10 +62,10 @@ fn pool_of(place: PoolFixture, k: usize) -> Fixture {
         k,
         block: BLOCK,
         put: Box::new(move |path, mut content| {
-            put.pool.put(path, &mut content, &metadata(), 5).unwrap();
+            put.pool.put(path, &mut content, &metadata(), Timestamp::from_nanoseconds(5)).unwrap();
         }),
         link: Box::new(move |path, to| {
-            link.pool.put_link(path, to, &metadata(), 5).unwrap();
+            link.pool.put_link(path, to, &metadata(), Timestamp::from_nanoseconds(5)).unwrap();
         }),
         remove: Box::new(move |path| {
             remove.pool.remove(path).unwrap();

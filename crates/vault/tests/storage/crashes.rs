@@ -3,6 +3,7 @@
 use super::fixture::{PoolFixture, bytes, metadata, options};
 use gabion_testkit::kill::{Call, Point, can_kill, killed_at, was_killed};
 use gabion_vault::storage::pool::Pool;
+use gabion_vault::world::Timestamp;
 use std::path::PathBuf;
 use std::process::Stdio;
 
@@ -23,10 +24,11 @@ const CHILD_ROUNDS: u64 = 3;
 fn child() {
     let pool = Pool::open_at(&[PathBuf::from(FIRST_TARGET)], options()).unwrap();
     for number in 0..CHILD_ROUNDS {
-        pool.put(b"dir/file", &mut &version(number)[..], &metadata(), 5).unwrap();
-        pool.put(b"moving", &mut &version(number)[..], &metadata(), 5).unwrap();
+        pool.put(b"dir/file", &mut &version(number)[..], &metadata(), Timestamp::from_nanoseconds(5))
+            .unwrap();
+        pool.put(b"moving", &mut &version(number)[..], &metadata(), Timestamp::from_nanoseconds(5)).unwrap();
         pool.rename(b"moving", b"dir/moved").unwrap();
-        pool.put(b"passing", &mut &version(number)[..], &metadata(), 5).unwrap();
+        pool.put(b"passing", &mut &version(number)[..], &metadata(), Timestamp::from_nanoseconds(5)).unwrap();
         pool.remove(b"passing").unwrap();
     }
 }

@@ -3,6 +3,7 @@
 use super::fixture::{BLOCK, PoolFixture, all_names, bytes, metadata};
 use gabion_vault::format::Metadata;
 use gabion_vault::tree::Kind;
+use gabion_vault::world::Timestamp;
 use std::io::{self, ErrorKind, Read};
 
 #[test]
@@ -17,7 +18,10 @@ fn files_round_trip() {
         place.put("dir/file", &content);
         assert!(place.get("dir/file").unwrap() == content, "{size} bytes");
         let stub = place.pool.stub(b"dir/file").unwrap();
-        assert_eq!((stub.size, stub.mtime, &stub.metadata), (size as u64, 5, &metadata()));
+        assert_eq!(
+            (stub.size, stub.mtime, &stub.metadata),
+            (size as u64, Timestamp::from_nanoseconds(5), &metadata())
+        );
         // Only this version has objects, with the lengths that the format defines.
         let objects: u64 = place.objects().values().sum();
         assert_eq!((place.objects().len(), objects), (size.div_ceil(block).min(3), size as u64));
@@ -31,10 +35,10 @@ fn metadata_travels() {
     let place = PoolFixture::new(3, 2, 1);
     let attributes = vec![(b"user.a".to_vec(), b"\0\xff".to_vec())];
     let metadata = Metadata { mode: 0o4711, uid: 7, gid: 8, attributes, attributes_left_out: false };
-    place.pool.put(b"file", &mut &b"x"[..], &metadata, -9).unwrap();
+    place.pool.put(b"file", &mut &b"x"[..], &metadata, Timestamp::from_nanoseconds(-9)).unwrap();
     let stub = place.pool.stub(b"file").unwrap();
-    assert_eq!((&stub.metadata, stub.mtime), (&metadata, -9));
-    place.pool.put_link(b"link", b"\xff/..", &metadata, 1).unwrap();
+    assert_eq!((&stub.metadata, stub.mtime), (&metadata, Timestamp::from_nanoseconds(-9)));
+    place.pool.put_link(b"link", b"\xff/..", &metadata, Timestamp::from_nanoseconds(1)).unwrap();
     assert_eq!(place.pool.stub(b"link").unwrap().link.as_deref(), Some(&b"\xff/.."[..]));
     place.pool.make_directory(b"closed", 0o750, 0, 0).unwrap();
     let listed = place.pool.list(b"").unwrap();
@@ -60,17 +64,26 @@ fn a_put_that_fails_leaves_what_was_there() {
     let place = PoolFixture::new(4, 2, 1);
     place.put("file", b"old");
     let before = place.objects();
-    let error = place.pool.put(b"file", &mut Breaks(20_000), &metadata(), 5).unwrap_err();
+    let error = place
+        .pool
+        .put(b"file", &mut Breaks(20_000), &metadata(), Timestamp::from_nanoseconds(5))
+        .unwrap_err();
     assert!(error.to_string().contains("the source broke"), "{error}");
     assert_eq!(place.get("file").unwrap(), b"old");
     assert_eq!(place.objects(), before, "nothing is left behind");
     // A directory is not replaced by a file, nor a file used as a directory.
     place.put("dir/inner", b"x");
     assert_eq!(
-        place.pool.put(b"dir", &mut &b"y"[..], &metadata(), 5).unwrap_err().kind(),
+        place
+            .pool
+            .put(b"dir", &mut &b"y"[..], &metadata(), Timestamp::from_nanoseconds(5))
+            .unwrap_err()
+            .kind(),
         ErrorKind::IsADirectory
     );
-    assert!(place.pool.put(b"file/below", &mut &b"y"[..], &metadata(), 5).is_err());
+    assert!(
+        place.pool.put(b"file/below", &mut &b"y"[..], &metadata(), Timestamp::from_nanoseconds(5)).is_err()
+    );
     assert_eq!(place.pool.status().warnings, [], "nobody was blamed for that");
     assert_eq!(place.objects().len(), before.len() + 1);
 }
@@ -78,7 +91,10 @@ fn a_put_that_fails_leaves_what_was_there() {
 #[test]
 fn zeros_become_holes() {
     let place = PoolFixture::new(3, 2, 1);
-    place.pool.put(b"sparse", &mut io::repeat(0).take(10 << 20), &metadata(), 5).unwrap();
+    place
+        .pool
+        .put(b"sparse", &mut io::repeat(0).take(10 << 20), &metadata(), Timestamp::from_nanoseconds(5))
+        .unwrap();
     let used: u64 = place.pool.status().targets.iter().filter_map(|target| target.used).sum();
     assert!(used < 100_000, "{used}");
     assert!(place.get("sparse").unwrap() == vec![0; 10 << 20]);
@@ -136,7 +152,10 @@ fn names_do_not_lead_to_other_files_of_a_target() {
     place.put("file", b"x");
     for path in [&b"../pool.toml"[..], b"..", b"a/../../pool.toml", b"/etc/passwd", b"a//b", b"./a", b"a\0"] {
         assert_eq!(place.pool.remove(path).unwrap_err().kind(), ErrorKind::InvalidInput, "{path:?}");
-        assert!(place.pool.put(path, &mut &b"x"[..], &metadata(), 5).is_err(), "{path:?}");
+        assert!(
+            place.pool.put(path, &mut &b"x"[..], &metadata(), Timestamp::from_nanoseconds(5)).is_err(),
+            "{path:?}"
+        );
         assert!(place.pool.rename(b"file", path).is_err() && place.pool.list(path).is_err(), "{path:?}");
         assert!(place.pool.make_directory(path, 0o700, 0, 0).is_err(), "{path:?}");
     }

@@ -3,6 +3,7 @@
 use gabion_vault::format::Metadata;
 use gabion_vault::storage::pool::{NewTarget, Options, Pool, PoolError};
 use gabion_vault::world::Clock;
+use gabion_vault::world::Timestamp;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -87,7 +88,10 @@ impl PoolFixture {
     }
 
     pub(crate) fn put(&self, path: &str, content: &[u8]) {
-        let written = self.pool.put(path.as_bytes(), &mut &content[..], &metadata(), 5).unwrap();
+        let written = self
+            .pool
+            .put(path.as_bytes(), &mut &content[..], &metadata(), Timestamp::from_nanoseconds(5))
+            .unwrap();
         assert!(written.faults.is_empty(), "{:?}", written.faults);
     }
 

@@ -2,6 +2,7 @@
 
 use super::fixture::{BLOCK, bytes, metadata, options};
 use gabion_vault::storage::pool::{NewTarget, Pool, PoolError};
+use gabion_vault::world::Timestamp;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -37,7 +38,9 @@ fn a_full_target_is_named_and_nothing_is_lost() {
     // The small disk is one of two that every file needs; a third also has the namespace.
     let targets = [path.clone(), dir.path().join("large")].map(|path| NewTarget { path, domain: None });
     let pool = Pool::create("tank", &targets, 2, BLOCK, 0, options()).unwrap();
-    let put = |size: usize| pool.put(b"file", &mut &bytes(size, 1)[..], &metadata(), 5);
+    let put = |size: usize| {
+        pool.put(b"file", &mut &bytes(size, 1)[..], &metadata(), Timestamp::from_nanoseconds(5))
+    };
     put(100_000).unwrap();
     let error = put(1_000_000).unwrap_err();
     assert!(matches!(&error, PoolError::Target { target, .. } if target == "small"), "{error}");

@@ -3,6 +3,7 @@
 use super::fixture::{PoolFixture, all_names, bytes, metadata};
 use gabion_vault::storage::pool::config::Mirror;
 use gabion_vault::storage::pool::{PoolError, Warning};
+use gabion_vault::world::Timestamp;
 use std::fs;
 
 fn filled() -> PoolFixture {
@@ -152,7 +153,8 @@ fn a_mirror_that_refuses_a_change_becomes_stale() {
     let place = filled();
     // A file where the mirror must have a directory.
     fs::write(place.target(2).join("tree/blocked"), b"").unwrap();
-    let written = place.pool.put(b"blocked/file", &mut &b"x"[..], &metadata(), 5);
+    let written =
+        place.pool.put(b"blocked/file", &mut &b"x"[..], &metadata(), Timestamp::from_nanoseconds(5));
     let faults = written.unwrap().faults;
     assert_eq!(faults.iter().map(|fault| fault.target.as_str()).collect::<Vec<_>>(), ["d2"]);
     assert_eq!(place.pool.config().target[1].mirror, Mirror::Stale);

@@ -9,6 +9,7 @@ use gabion_vault::coder::Coders;
 use gabion_vault::fault;
 use gabion_vault::live::{Live, LiveEntry, LiveFile};
 use gabion_vault::storage::pool::{Pool, Unlinked};
+use gabion_vault::world::Timestamp;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -53,7 +54,8 @@ pub(crate) fn act(pool: &Pool, work: &str) {
     match words[..] {
         ["put", path, seed, size] => {
             let content = bytes(size.parse().unwrap(), seed.parse().unwrap());
-            pool.put(path.as_bytes(), &mut &content[..], &metadata(), 5).unwrap();
+            pool.put(path.as_bytes(), &mut &content[..], &metadata(), Timestamp::from_nanoseconds(5))
+                .unwrap();
         }
         ["rm", path] => drop(pool.remove(path.as_bytes()).unwrap()),
         ["mv", from, to] => drop(pool.rename(from.as_bytes(), to.as_bytes()).unwrap()),
@@ -325,7 +327,7 @@ fn a_mirror_set_back_to_an_older_state_is_not_used() {
         assert_eq!(seen(pool), now);
     }
     let other = open_any(place.root());
-    other.put(b"next", &mut &b"next"[..], &metadata(), 5).unwrap();
+    other.put(b"next", &mut &b"next"[..], &metadata(), Timestamp::from_nanoseconds(5)).unwrap();
     let mut then = seen(&place.reopened(1));
     then.remove("next").unwrap();
     assert_eq!(then, now);

@@ -3,6 +3,7 @@
 use super::fixture::{BLOCK, PoolFixture, bytes, metadata};
 use gabion_engine::Code;
 use gabion_vault::storage::{Repairable, Storage};
+use gabion_vault::world::Timestamp;
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
@@ -31,10 +32,14 @@ fn a_missing_object_is_recreated_in_place() {
     let mut repair = place.pool.open_for_repair(b"file", None).unwrap().0;
     rewrite(&place, &mut *repair, &content, u64::MAX);
     repair.set_size(100_000).unwrap();
-    let (failed, _) = repair.finish(&metadata(), Some(77), &mut |_| Ok(true)).unwrap();
+    let (failed, _) =
+        repair.finish(&metadata(), Some(Timestamp::from_nanoseconds(77)), &mut |_| Ok(true)).unwrap();
     assert!(failed.is_empty(), "{failed:?}");
     let after = place.pool.stub(b"file").unwrap();
-    assert_eq!((after.id, &after.targets, after.mtime), (before.id, &before.targets, 77));
+    assert_eq!(
+        (after.id, &after.targets, after.mtime),
+        (before.id, &before.targets, Timestamp::from_nanoseconds(77))
+    );
     assert!(after.revision == before.revision + 1 && after.changed > before.changed);
     assert!(place.get("file").unwrap() == content);
 }
@@ -58,7 +63,7 @@ fn a_column_of_a_lost_target_moves_to_a_free_domain() {
     place.lose(lost);
     let mut repair = place.pool.open_for_repair(b"file", None).unwrap().0;
     rewrite(&place, &mut *repair, &content, u64::MAX);
-    repair.finish(&metadata(), Some(5), &mut |_| Ok(true)).unwrap();
+    repair.finish(&metadata(), Some(Timestamp::from_nanoseconds(5)), &mut |_| Ok(true)).unwrap();
     let after = place.pool.stub(b"file").unwrap();
     let config = place.pool.config();
     let domain = |name: &str| config.target.iter().find(|member| member.name == name).unwrap().domain.clone();
@@ -97,7 +102,8 @@ fn an_incomplete_object_is_not_published() {
     fs::remove_file(place.object("file", COLUMN)).unwrap();
     let mut repair = place.pool.open_for_repair(b"file", None).unwrap().0;
     rewrite(&place, &mut *repair, &content, 3);
-    let error = repair.finish(&metadata(), Some(5), &mut |_| Ok(true)).unwrap_err();
+    let error =
+        repair.finish(&metadata(), Some(Timestamp::from_nanoseconds(5)), &mut |_| Ok(true)).unwrap_err();
     assert!(error.to_string().contains("column 1"), "{error}");
     drop(repair);
     assert!(place.get("file").is_err() && !place.object("file", COLUMN).exists());
@@ -112,7 +118,8 @@ fn a_file_that_was_replaced_meanwhile_is_not_overwritten() {
     let mut repair = place.pool.open_for_repair(b"file", None).unwrap().0;
     rewrite(&place, &mut *repair, &content, u64::MAX);
     place.put("file", b"new");
-    let error = repair.finish(&metadata(), Some(5), &mut |_| Ok(true)).unwrap_err();
+    let error =
+        repair.finish(&metadata(), Some(Timestamp::from_nanoseconds(5)), &mut |_| Ok(true)).unwrap_err();
     assert!(error.to_string().contains("changed"), "{error}");
     assert_eq!(place.get("file").unwrap(), b"new");
 }
@@ -136,7 +143,7 @@ fn a_program_that_is_being_started_does_not_keep_files_locked() {
         place.put("file", &content);
         let mut repair = place.pool.open_for_repair(b"file", None).unwrap().0;
         rewrite(&place, &mut *repair, &content, u64::MAX);
-        repair.finish(&metadata(), Some(5), &mut |_| Ok(true)).unwrap();
+        repair.finish(&metadata(), Some(Timestamp::from_nanoseconds(5)), &mut |_| Ok(true)).unwrap();
     }
     drop(needed);
     assert!(starter.join().unwrap() > 0);

@@ -4,6 +4,7 @@ use super::fixture::{BLOCK, PoolFixture, bytes, metadata, options};
 use gabion_engine::Code;
 use gabion_vault::storage::pool::{NewTarget, Pool, PoolError, Registry, Warning};
 use gabion_vault::storage::{Fault, LayoutError, Storage, TargetState};
+use gabion_vault::world::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
@@ -107,7 +108,9 @@ fn retired_targets_receive_nothing_new_and_new_ones_do() {
     let used = |pool: &Pool| {
         let mut used = BTreeSet::new();
         for number in 0..60 {
-            let written = pool.put(b"file", &mut &bytes(9000, number)[..], &metadata(), 5).unwrap();
+            let written = pool
+                .put(b"file", &mut &bytes(9000, number)[..], &metadata(), Timestamp::from_nanoseconds(5))
+                .unwrap();
             used.extend(written.stub.targets);
         }
         used.into_iter().collect::<Vec<_>>()
@@ -161,7 +164,10 @@ fn domains_are_respected_and_load_is_spread() {
     let mut load: BTreeMap<String, usize> = BTreeMap::new();
     for number in 0..100 {
         let path = format!("file {number}").into_bytes();
-        let written = place.pool.put(&path, &mut &bytes(3 * 4096, number)[..], &metadata(), 5).unwrap();
+        let written = place
+            .pool
+            .put(&path, &mut &bytes(3 * 4096, number)[..], &metadata(), Timestamp::from_nanoseconds(5))
+            .unwrap();
         for m in 0..=4 {
             let code: Code = format!("3+{m}").parse().unwrap();
             let layout = place.pool.layout(&path, &code, BLOCK).unwrap();
@@ -241,7 +247,7 @@ fn the_first_change_raises_the_version_of_an_old_pool() {
     let pool = open();
     assert_eq!(pool.stub(b"file").unwrap().size, 50_000);
     assert_eq!(formats(), ["format = 1"; 4], "a reader changed the pool");
-    pool.put(b"other", &mut &bytes(10, 2)[..], &metadata(), 5).unwrap();
+    pool.put(b"other", &mut &bytes(10, 2)[..], &metadata(), Timestamp::from_nanoseconds(5)).unwrap();
     assert_eq!(formats(), ["format = 2"; 4]);
     assert_eq!(open().stub(b"file").unwrap().size, 50_000);
 }

@@ -9,6 +9,7 @@ use gabion_vault::guard;
 use gabion_vault::protect::{self, Approval};
 use gabion_vault::worker::Scanned;
 use gabion_vault::world::SECOND;
+use gabion_vault::world::Timestamp;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 #[test]
@@ -279,7 +280,7 @@ fn guarded_for(window: &str) -> Fixture {
 fn a_slow_mass_change_waits_for_an_approval() {
     let fixture = guarded_for("1h");
     let change = |number: u64, minute: i64| {
-        fixture.clock.set((1_800_000_000 + 60 * minute) * SECOND);
+        fixture.clock.set(Timestamp::from_seconds(1_800_000_000 + 60 * minute));
         fixture.write(&format!("file {number}"), &TestRng(100 + number).bytes(101));
     };
     for number in 0..10 {
@@ -314,7 +315,7 @@ fn changes_that_lie_further_apart_than_the_window_do_not_count_together() {
     for (window, minutes) in [("1h", 7), ("0s", 0)] {
         let fixture = guarded_for(window);
         for number in 0..20 {
-            fixture.clock.set((1_800_000_000 + 60 * minutes * number as i64) * SECOND);
+            fixture.clock.set(Timestamp::from_seconds(1_800_000_000 + 60 * minutes * number as i64));
             fixture.write(&format!("file {number}"), &TestRng(100 + number).bytes(101));
             fixture.protect_all();
         }

@@ -9,17 +9,23 @@ use gabion_vault::run::RunContext;
 use gabion_vault::scrub::{self, Options, Selection};
 use gabion_vault::status::status;
 use gabion_vault::vault::{Location, Vault};
-use gabion_vault::world::{Clock, Nanos, SECOND};
+use gabion_vault::world::{Clock, SECOND, Timestamp};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-const NOW: Nanos = 1_800_000_000 * SECOND;
-const YEAR: Nanos = 365 * 86_400 * SECOND;
+const NOW: Timestamp = Timestamp::from_seconds(SINCE_1970);
+const SINCE_1970: i64 = 1_800_000_000;
+/// Seconds in a year.
+const YEAR: i64 = 365 * 86_400;
 
 /// Clock settings in turn: future, past, before 1970, and correct.
-const JUMPS: [Nanos; 5] = [NOW + 30 * YEAR, NOW - 10 * YEAR, -YEAR, NOW + 80 * YEAR, NOW];
+const JUMPS: [Timestamp; 5] = [years(30), years(-10), Timestamp::from_seconds(-YEAR), years(80), NOW];
+
+const fn years(later: i64) -> Timestamp {
+    Timestamp::from_seconds(SINCE_1970 + later * YEAR)
+}
 
 fn set_time(path: &Path, time: SystemTime) {
     std::fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
@@ -65,7 +71,7 @@ fn changes_are_protected_at_once_despite_clock_jumps() {
 #[test]
 fn a_worker_neither_loses_its_claim_nor_keeps_it_for_ever() {
     on_both_engines(|open, root| {
-        for (turn, jump) in [-10 * YEAR, 10 * YEAR].into_iter().enumerate() {
+        for (turn, jumped) in [years(-10), years(10)].into_iter().enumerate() {
             let clock = Clock::manual(NOW);
             let (vault, other) = (open(clock.clone()), open(clock.clone()));
             std::fs::File::create(root.join("large")).unwrap().set_len((96 << 20) + turn as u64).unwrap();
@@ -77,7 +83,7 @@ fn a_worker_neither_loses_its_claim_nor_keeps_it_for_ever() {
                 }
                 // The clock jumps once and then advances, while others claim.
                 let look = looks.fetch_add(1, Ordering::SeqCst);
-                clock.set(NOW + jump + look as Nanos * 5 * SECOND);
+                clock.set(jumped + look as u32 * 5 * SECOND);
                 if look > 0 {
                     let taken =
                         other.changelog.claim(&stranger, 9, Duration::from_secs(1), clock.now()).unwrap();
@@ -97,7 +103,7 @@ fn a_time_in_the_future_defers_no_scrub() {
     let fixture = Fixture::new("4+2");
     (0..10).for_each(|number| fixture.write(&format!("file {number}"), &TestRng(number).bytes(100)));
     fixture.protect_all();
-    fixture.clock.set(NOW + 30 * YEAR);
+    fixture.clock.set(years(30));
     fixture.assert_clean();
     fixture.clock.set(NOW);
     let scrub = |selection, resume| {
@@ -106,7 +112,7 @@ fn a_time_in_the_future_defers_no_scrub() {
     };
     assert_eq!(scrub(Selection::OlderThan(10 * SECOND), false).files, 10);
     assert_eq!(scrub(Selection::OlderThan(10 * SECOND), false).files, 0);
-    fixture.clock.set(NOW + 30 * YEAR);
+    fixture.clock.set(years(30));
     scrub(Selection::All, false);
     fixture.clock.set(NOW);
     // With a tenth per scrub, all files are covered after ten.
@@ -119,7 +125,7 @@ fn a_time_in_the_future_defers_no_scrub() {
         .sum();
     assert!(found > 0);
     // An interrupted scrub does not count files that it has not reached.
-    fixture.clock.set(NOW + 30 * YEAR);
+    fixture.clock.set(years(30));
     scrub(Selection::All, false);
     fixture.clock.set(NOW);
     let stop = RunContext { stopped: &|| true, ..QUIET };
@@ -180,7 +186,7 @@ fn a_file_is_not_exposed_since_before_it_came() {
         set_time(&fixture.path("copied"), time);
         let oldest = status(&fixture.vault, b"", true, 10, QUIET).unwrap().oldest.unwrap();
         let stat = std::fs::metadata(fixture.path("copied")).unwrap();
-        let came = std::os::unix::fs::MetadataExt::ctime(&stat) * SECOND;
-        assert!((came..came + SECOND).contains(&oldest), "{oldest} instead of {came}");
+        let came = Timestamp::from_seconds(std::os::unix::fs::MetadataExt::ctime(&stat));
+        assert!((came..came + SECOND).contains(&oldest), "{oldest:?} instead of {came:?}");
     }
 }

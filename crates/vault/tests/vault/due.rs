@@ -3,14 +3,14 @@
 use super::fixture::{Fixture, QUIET, TestRng};
 use gabion_vault::scrub::{self, Options, Report, Selection};
 use gabion_vault::status::{Status, status};
-use gabion_vault::world::SECOND;
+use gabion_vault::world::Timestamp;
 
 const START: i64 = 1_800_000_000;
 const POLICY: &str = "[default]\ncode = \"4+2\"\nblock = \"4KiB\"\nscrub = \"30d\"\n\
     [[rule]]\npaths = [\"often/**\"]\nscrub = \"7d\"\n";
 
 fn day(fixture: &Fixture, days: i64) {
-    fixture.clock.set((START + days * 86_400) * SECOND);
+    fixture.clock.set(Timestamp::from_seconds(START + days * 86_400));
 }
 
 fn due(fixture: &Fixture) -> Report {

@@ -9,7 +9,8 @@ use gabion_vault::run::RunContext;
 use gabion_vault::scrub::{self, Options, Selection};
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::worker::{self, Scanned, WorkedVault, Worker, WorkerOptions};
-use gabion_vault::world::{Clock, SECOND};
+use gabion_vault::world::Clock;
+use gabion_vault::world::Timestamp;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -43,7 +44,7 @@ impl Fixture {
     pub(crate) fn with_policy(policy: &str) -> Fixture {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("tree")).unwrap();
-        let clock = Clock::manual(1_800_000_000 * SECOND);
+        let clock = Clock::manual(Timestamp::from_seconds(1_800_000_000));
         let location = Location::of(&dir.path().join("tree"), None);
         let mut vault = Vault::create(&location, None, clock.clone()).unwrap();
         vault.set_policy(policy).unwrap();

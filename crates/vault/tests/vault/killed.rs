@@ -7,6 +7,7 @@ use gabion_vault::fault;
 use gabion_vault::protect;
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::worker::Scanned;
+use gabion_vault::world::Timestamp;
 use gabion_vault::world::{Clock, SECOND};
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -113,7 +114,7 @@ fn child() {
     std::io::stdin().read_line(&mut told).unwrap();
     let told: Vec<&str> = told.trim_end().splitn(4, ' ').collect();
     let [now, how, point, tree] = told[..] else { return };
-    let clock = Clock::manual(now.parse().unwrap());
+    let clock = Clock::manual(Timestamp::from_nanoseconds(now.parse().unwrap()));
     let vault = Vault::open(&Location::of(Path::new(tree), None), clock).unwrap();
     let lock = vault.lock("test").unwrap();
     fault::kill_before(point.parse().unwrap());
@@ -133,7 +134,7 @@ fn run_child(tree: &Path, clock: &Clock, heard: bool, point: u64) -> bool {
         .spawn()
         .unwrap();
     let how = if heard { "work" } else { "protect" };
-    let told = format!("{} {how} {point} {}\n", clock.now(), tree.display());
+    let told = format!("{} {how} {point} {}\n", clock.now().nanoseconds(), tree.display());
     child.stdin.take().unwrap().write_all(told.as_bytes()).unwrap();
     let status = child.wait().unwrap();
     assert!(status.success() || status.signal() == Some(9), "{status}");

@@ -5,6 +5,7 @@ use gabion_vault::catalogue::State;
 use gabion_vault::protect;
 use gabion_vault::run;
 use gabion_vault::tree::Tree;
+use gabion_vault::world::Timestamp;
 use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -197,9 +198,11 @@ fn a_file_that_never_rests_is_named() {
 #[test]
 fn a_clock_that_jumps_loses_nothing() {
     let fixture = Fixture::new("4+2");
-    let now = fixture.clock.now();
-    for (jump, name) in [(0, "a"), (-10_000_000_000_000_000, "b"), (10_000_000_000_000_000, "c"), (-1, "d")] {
-        fixture.clock.set(now + jump);
+    let now = fixture.clock.now().nanoseconds();
+    for (jump, name) in
+        [(0_i64, "a"), (-10_000_000_000_000_000, "b"), (10_000_000_000_000_000, "c"), (-1, "d")]
+    {
+        fixture.clock.set(Timestamp::from_nanoseconds(now + jump));
         fixture.write(name, &TestRng(jump as u64).bytes(5000));
         fixture.write("always", &TestRng(jump as u64).bytes(7000));
         let report = fixture.protect_all();

@@ -12,6 +12,7 @@ use gabion_vault::status::{Status, status};
 use gabion_vault::storage::pool::{Document, NewTarget, Options, Pool};
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::whatif::what_if;
+use gabion_vault::world::Timestamp;
 use gabion_vault::world::{Clock, SECOND};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -55,7 +56,7 @@ impl PoolFixture {
 
     pub(super) fn put(&mut self, name: &str, content: &[u8]) {
         let metadata = Metadata { mode: 0o640, ..Metadata::default() };
-        self.pool.put(name.as_bytes(), &mut &content[..], &metadata, 5).unwrap();
+        self.pool.put(name.as_bytes(), &mut &content[..], &metadata, Timestamp::from_nanoseconds(5)).unwrap();
         self.files.insert(name.to_owned(), content.to_vec());
     }
 
@@ -212,7 +213,7 @@ fn options() -> Options {
 /// One hour later each time.
 fn clock() -> Clock {
     static HOURS: AtomicI64 = AtomicI64::new(500_000);
-    Clock::manual(HOURS.fetch_add(1, Ordering::Relaxed) * 3600 * SECOND)
+    Clock::manual(Timestamp::from_seconds(HOURS.fetch_add(1, Ordering::Relaxed) * 3600))
 }
 
 fn flip_in(path: &Path, rng: &mut TestRng) {

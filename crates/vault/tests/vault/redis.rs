@@ -11,7 +11,8 @@ use gabion_vault::scrub::{Options, Selection, scrub};
 use gabion_vault::storage::pool::{self, NewTarget, Pool};
 use gabion_vault::vault::{Location, Vault, VaultError};
 use gabion_vault::worker;
-use gabion_vault::world::{Clock, SECOND, after};
+use gabion_vault::world::Timestamp;
+use gabion_vault::world::{Clock, SECOND};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,8 +27,11 @@ struct RedisFixture {
 impl RedisFixture {
     fn new(files: u64, size: usize) -> RedisFixture {
         let dir = tempfile::tempdir().unwrap();
-        let fixture =
-            RedisFixture { dir, server: TestServer::start(), clock: Clock::manual(1_800_000_000 * SECOND) };
+        let fixture = RedisFixture {
+            dir,
+            server: TestServer::start(),
+            clock: Clock::manual(Timestamp::from_seconds(1_800_000_000)),
+        };
         std::fs::create_dir(fixture.root()).unwrap();
         (0..files).for_each(|number| fixture.write(number, &TestRng(number).bytes(size)));
         fixture
@@ -135,7 +139,7 @@ fn claims_of_a_dead_process_are_taken_over_at_once() {
     for claim in living.iter().chain(&other) {
         assert!(vault.changelog.still_mine(claim).unwrap());
     }
-    fixture.clock.set(after(fixture.clock.now(), 2 * hour));
+    fixture.clock.set(fixture.clock.now() + 2 * hour);
     fixture.assert_whole(&vault, 4);
 }
 
@@ -270,7 +274,13 @@ fn files_of_pools_are_examined_and_repaired_without_the_server() {
         (0..5).map(|at| NewTarget { path: dir.path().join(format!("d{at}")), domain: None }).collect();
     let pool = Pool::create("tank", &targets, 3, 4096, 2, pool::Options::default()).unwrap();
     let content = TestRng(1).bytes(100_000);
-    pool.put(b"file", &mut &content[..], &Metadata { mode: 0o640, ..Metadata::default() }, 5).unwrap();
+    pool.put(
+        b"file",
+        &mut &content[..],
+        &Metadata { mode: 0o640, ..Metadata::default() },
+        Timestamp::from_nanoseconds(5),
+    )
+    .unwrap();
     let url = server.server("unused").url;
     let location = Location::of_pool(&pool).unwrap();
     let vault = Vault::create(&location, Some(url.as_str()), Clock::System).unwrap();
@@ -306,7 +316,7 @@ fn passwords_are_not_stored() {
     let location = Location { cache: Some(dir.path().join("host")), ..Location::of(dir.path(), None) };
     let url = server.server("unused").url.replace("redis://", "redis://:hush@");
     let vault = Vault::create(&location, Some(&url), Clock::System).unwrap();
-    vault.changelog.record(&[Change::modify_whole("a", When::now(0, 0))]).unwrap();
+    vault.changelog.record(&[Change::modify_whole("a", When::now(Timestamp::EPOCH, 0))]).unwrap();
     assert!(!vault.settings.changelog.contains("hush") && !format!("{:?}", vault.settings).contains("hush"));
     drop(vault);
     let stored = std::fs::read_to_string(dir.path().join(".gabion/vault.toml")).unwrap();
@@ -441,7 +451,7 @@ fn copies_of_many_writers_end_the_same() {
                                 .set_problems(
                                     path,
                                     &[Problem { piece: Piece::Data, range: 0..redundancy }],
-                                    0,
+                                    Timestamp::EPOCH,
                                 )
                                 .unwrap(),
                             _ => vault.catalogue.put(path, &Entry { redundancy, ..entry.clone() }).unwrap(),
@@ -458,7 +468,7 @@ fn copies_of_many_writers_end_the_same() {
     }
     // Not found by examinations, so that it stays beside what they find.
     let changed = Problem { piece: Piece::Changed, range: 0..5 };
-    hosts[1].catalogue.set_problems(b"d/1", &[changed], 0).unwrap();
+    hosts[1].catalogue.set_problems(b"d/1", &[changed], Timestamp::EPOCH).unwrap();
     let first = known(&hosts[0]);
     assert!(hosts.iter().all(|vault| known(vault) == first));
     assert!(known(&fixture.open_on("late").unwrap()) == first);

@@ -10,7 +10,7 @@ use gabion_vault::changelog::{
 use gabion_vault::run::{Progress, RunContext};
 use gabion_vault::vault::Vault;
 use gabion_vault::worker::{self, Done, Scanned, WorkedVault, Worker, WorkerOptions};
-use gabion_vault::world::{Clock, Nanos, SECOND};
+use gabion_vault::world::{Clock, SECOND, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -19,13 +19,18 @@ const FILES: u64 = 1000;
 const SIZE: usize = 1000;
 
 /// Rate of a worker in bytes per second: three files.
-const RATE: i64 = 3 * SIZE as i64;
+const RATE: u64 = 3 * SIZE as u64;
+
+/// Time that a worker takes for so many bytes.
+fn time_of(bytes: u64) -> Duration {
+    Duration::from_nanos(bytes * 1_000_000_000 / RATE)
+}
 
 /// Workers in simulated time: the one that is furthest behind runs next and sets the clock.
 struct Simulation {
     clock: Clock,
-    start: Nanos,
-    times: Mutex<Vec<Nanos>>,
+    start: Timestamp,
+    times: Mutex<Vec<Timestamp>>,
     changed: Condvar,
 }
 
@@ -37,18 +42,18 @@ impl Simulation {
     }
 
     /// A worker is busy for a time, or ends if none is given. Returns the time since the start.
-    fn pass(&self, worker: usize, time: Option<Nanos>) -> Nanos {
+    fn pass(&self, worker: usize, time: Option<Duration>) -> Duration {
         let mut times = self.times.lock().unwrap();
         let end = times[worker];
-        times[worker] = time.map_or(Nanos::MAX, |time| end + time);
+        times[worker] = time.map_or(Timestamp::MAX, |time| end + time);
         self.changed.notify_all();
         if time.is_none() {
-            return end - self.start;
+            return end.since(self.start);
         }
         let times =
             self.changed.wait_while(times, |times| times.iter().any(|&it| it < times[worker])).unwrap();
         self.clock.set(times[worker]);
-        times[worker] - self.start
+        times[worker].since(self.start)
     }
 }
 
@@ -108,10 +113,10 @@ fn slow_workers_share_a_backlog_and_do_each_file_once() {
         fixture.vault.changelog.record(&changes).unwrap();
         let parts = Parts::of(&fixture.vault);
         let simulation = Simulation::new(&fixture.clock, workers);
-        let run = |number: usize| -> (Nanos, Done) {
+        let run = |number: usize| -> (Duration, Done) {
             let progress = |progress: Progress| {
                 if let Progress::Done(_, bytes @ 1..) = progress {
-                    simulation.pass(number, Some(bytes as Nanos * SECOND / RATE));
+                    simulation.pass(number, Some(time_of(bytes)));
                 }
             };
             let mut done = Done::default();
@@ -122,7 +127,7 @@ fn slow_workers_share_a_backlog_and_do_each_file_once() {
             }
             (simulation.pass(number, None), done)
         };
-        let results: Vec<(Nanos, Done)> = std::thread::scope(|scope| {
+        let results: Vec<(Duration, Done)> = std::thread::scope(|scope| {
             let run = &run;
             let threads: Vec<_> = (0..workers).map(|number| scope.spawn(move || run(number))).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -130,10 +135,15 @@ fn slow_workers_share_a_backlog_and_do_each_file_once() {
         let took = results.iter().map(|(time, _)| *time).max().unwrap();
         let all = results.into_iter().fold(Done::default(), |all, (_, done)| all.and(done));
         assert_eq!((all.encoded, all.adopted, all.failures), (FILES, 0, 0), "{workers} workers");
-        let alone = FILES as Nanos * SIZE as Nanos * SECOND / RATE;
-        let shared = alone / workers as Nanos;
-        println!("{workers} workers: {} s, {} s by arithmetic", took / SECOND, shared / SECOND);
-        assert!(took <= shared * 13 / 10, "{workers} workers: {} s for {} s", took / SECOND, shared / SECOND);
+        let alone = time_of(FILES * SIZE as u64);
+        let shared = alone / workers as u32;
+        println!("{workers} workers: {} s, {} s by arithmetic", took.as_secs(), shared.as_secs());
+        assert!(
+            took <= shared * 13 / 10,
+            "{workers} workers: {} s for {} s",
+            took.as_secs(),
+            shared.as_secs()
+        );
     }
 }
 
@@ -167,7 +177,7 @@ impl Changelog for Stalled<'_> {
     fn record_later(&self, changes: &[Change]) -> Result<Ticket> {
         self.inner.record_later(changes)
     }
-    fn claim(&self, worker: &WorkerId, limit: usize, lease: Duration, now: Nanos) -> Result<Vec<Claim>> {
+    fn claim(&self, worker: &WorkerId, limit: usize, lease: Duration, now: Timestamp) -> Result<Vec<Claim>> {
         self.inner.claim(worker, limit, lease, now)
     }
     fn claim_paths(
@@ -175,11 +185,11 @@ impl Changelog for Stalled<'_> {
         worker: &WorkerId,
         paths: &[Vec<u8>],
         lease: Duration,
-        now: Nanos,
+        now: Timestamp,
     ) -> Result<(Vec<Claim>, Vec<Vec<u8>>)> {
         self.inner.claim_paths(worker, paths, lease, now)
     }
-    fn attend(&self, worker: &WorkerId, now: Nanos) -> Result<bool> {
+    fn attend(&self, worker: &WorkerId, now: Timestamp) -> Result<bool> {
         self.inner.attend(worker, now)
     }
     fn is_draining(&self, worker: &WorkerId) -> Result<bool> {
@@ -188,7 +198,7 @@ impl Changelog for Stalled<'_> {
     fn leave(&self, worker: &WorkerId) -> Result<()> {
         self.inner.leave(worker)
     }
-    fn workers(&self, now: Nanos) -> Result<Vec<KnownWorker>> {
+    fn workers(&self, now: Timestamp) -> Result<Vec<KnownWorker>> {
         self.inner.workers(now)
     }
     fn set_draining(&self, host: &str, is_draining: bool) -> Result<()> {
@@ -207,7 +217,7 @@ impl Changelog for Stalled<'_> {
         self.inner.allowance(worker)
     }
     /// A stopped process renews nothing.
-    fn renew(&self, _: &mut Claim, _: Duration, _: Nanos) -> Result<()> {
+    fn renew(&self, _: &mut Claim, _: Duration, _: Timestamp) -> Result<()> {
         Ok(())
     }
     fn still_mine(&self, claim: &Claim) -> Result<bool> {
@@ -225,7 +235,7 @@ impl Changelog for Stalled<'_> {
     fn complete(&self, claim: &Claim) -> Result<Completion> {
         self.inner.complete(claim)
     }
-    fn release(&self, claim: &Claim, retry_at: Nanos, now: Nanos) -> Result<()> {
+    fn release(&self, claim: &Claim, retry_at: Timestamp, now: Timestamp) -> Result<()> {
         self.inner.release(claim, retry_at, now)
     }
     fn pending(&self) -> Result<Summary> {

@@ -7,6 +7,7 @@ use gabion_vault::worker::Scanned;
 use gabion_vault::world::SECOND;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
 fn set_mode(fixture: &Fixture, name: &str, mode: u32) {
     std::fs::set_permissions(fixture.path(name), std::fs::Permissions::from_mode(mode)).unwrap();
@@ -199,7 +200,7 @@ fn a_file_that_is_tried_again_is_reported_once() {
         };
         let scanned = Scanned::default();
         let mut worker = live_worker(&fixture.vault, &scanned);
-        worker.options.retry = 0;
+        worker.options.retry = Duration::ZERO;
         worker.run.stopped = &stopped;
         let done = worker.drain(None).unwrap();
         let paths: Vec<&[u8]> = done.failed.iter().map(|(path, _)| &path[..]).collect();

@@ -6,6 +6,7 @@ use gabion_vault::run;
 use gabion_vault::vault::LockError;
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::Clock;
+use gabion_vault::world::Timestamp;
 
 #[test]
 fn a_second_command_is_told_the_lock_owner() {
@@ -179,8 +180,12 @@ fn a_full_repository_fails_by_name_and_recovers() {
     let _unmount = Unmount(disk.clone());
     std::fs::write(tree.join("large"), TestRng(1).bytes(40 << 20)).unwrap();
     std::fs::write(tree.join("small"), TestRng(2).bytes(10_000)).unwrap();
-    let vault =
-        Vault::create(&Location::of(&tree, Some(&disk.join("repository"))), None, Clock::manual(0)).unwrap();
+    let vault = Vault::create(
+        &Location::of(&tree, Some(&disk.join("repository"))),
+        None,
+        Clock::manual(Timestamp::EPOCH),
+    )
+    .unwrap();
     let lock = vault.lock("test").unwrap();
     let report = protect::protect(&vault, QUIET).unwrap();
     let [(path, why)] = &report.done.failed[..] else { panic!("{report:?}") };
@@ -195,7 +200,7 @@ fn a_full_repository_fails_by_name_and_recovers() {
     drop(lock);
     std::process::Command::new("mount").args(["-o", "remount,size=64m"]).arg(&disk).status().unwrap();
     let _lock = vault.lock("test").unwrap();
-    vault.clock.set(3_600_000_000_000);
+    vault.clock.set(Timestamp::from_nanoseconds(3_600_000_000_000));
     let report = protect::protect(&vault, QUIET).unwrap();
     assert_eq!((report.done.encoded, report.done.failures), (1, 0), "{report:?}");
 }

@@ -15,7 +15,7 @@ use gabion::exit::Outcome;
 use gabion::privileges;
 use gabion_platform::display_path::DisplayPath;
 use gabion_platform::sync;
-use gabion_vault::policy::Duration;
+use gabion_vault::policy::DurationText;
 use gabion_vault::storage::pool::{Options, Pool, Registry};
 use gabion_vault::vault::DEFAULT_CODE;
 use serde::Serialize;
@@ -134,7 +134,7 @@ impl Args {
         }
         let place =
             socket.map_or_else(|| "nowhere".to_owned(), |socket| DisplayPath::path(&socket).to_string());
-        outln!("socket {place}, stops within {}", Duration(config.stop_within));
+        outln!("socket {place}, stops within {}", DurationText(config.stop_within));
         if let Some(listen) = config.api.listen {
             let tls = if config.api.tls_certificate.is_some() { "with TLS" } else { "without TLS" };
             outln!("API at {listen}, {tls}");

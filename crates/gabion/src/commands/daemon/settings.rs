@@ -5,11 +5,12 @@ use gabion::daemon::config::{Config, RebuildConfig, ScrubConfig, SourceConfig, W
 use gabion::daemon::events::Severity;
 use gabion::live::Access;
 use gabion::report::system_path_text;
-use gabion_vault::policy::{Duration, Size};
+use gabion_vault::policy::{DurationText, Size};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::Path;
+use std::time::Duration;
 
 /// The settings of a daemon.
 #[derive(Serialize)]
@@ -249,6 +250,6 @@ fn rate(limit: Option<u64>) -> Option<String> {
     limit.map(|limit| format!("{}/s", Size(limit)))
 }
 
-fn time(nanos: i64) -> String {
-    Duration(nanos).to_string()
+fn time(span: Duration) -> String {
+    DurationText(span).to_string()
 }

@@ -10,7 +10,7 @@ use gabion::daemon::client::Request;
 use gabion::exit::Outcome;
 use gabion::report::Time;
 use gabion_platform::local_time::local;
-use gabion_vault::world::Nanos;
+use gabion_vault::world::Timestamp;
 use serde_json::Value;
 
 const EXAMPLES: &str = "\
@@ -40,7 +40,7 @@ impl Args {
         if self.how.json {
             outln!("{status}");
         } else {
-            let now = time(&status["now"]).unwrap_or(0);
+            let now = time(&status["now"]).unwrap_or(Timestamp::EPOCH);
             outln!(
                 "daemon, process {}, {}, started {}",
                 status["process"],
@@ -60,7 +60,7 @@ impl Args {
 }
 
 /// A time of a report.
-fn time(value: &Value) -> Option<Nanos> {
+fn time(value: &Value) -> Option<Timestamp> {
     value.as_str()?.parse::<Time>().ok().map(|time| time.0)
 }
 
@@ -89,14 +89,14 @@ fn outcome(source: &Value) -> Outcome {
 }
 
 /// Prints the state of a source.
-pub(in crate::commands) fn print(source: &Value, now: Nanos) {
+pub(in crate::commands) fn print(source: &Value, now: Timestamp) {
     let text = |key: &str| source[key].as_str().unwrap_or("");
     let at = &source["at"]["path"];
     let at = if at.is_string() { format!(" at {}", shown(at)) } else { String::new() };
     outln!("{}: {} {} {}{at}", text("name"), text("state"), text("kind"), shown(&source["path"]));
     if let Some(why) = source["reason"].as_str() {
-        let again = time(&source["retry_at"])
-            .map(|at| format!("; tried again in {} s", (at - now).max(0) / 1_000_000_000));
+        let again =
+            time(&source["retry_at"]).map(|at| format!("; tried again in {} s", at.since(now).as_secs()));
         outln!("  {why}{}", again.unwrap_or_default());
     }
     let number = |value: &Value| count(value.as_u64().unwrap_or(0));

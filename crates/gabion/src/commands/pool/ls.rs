@@ -10,7 +10,7 @@ use gabion_vault::storage::Storage;
 use gabion_vault::storage::pool::stub::Special;
 use gabion_vault::storage::pool::{DirectoryEntry, Pool};
 use gabion_vault::tree::{Kind, join, split};
-use gabion_vault::world::{Nanos, SECOND};
+use gabion_vault::world::Timestamp;
 use std::ffi::OsString;
 
 const EXAMPLES: &str = "\
@@ -143,8 +143,8 @@ fn permissions(mode: u32) -> String {
 }
 
 /// Date and time, UTC.
-fn time(nanos: Nanos) -> String {
-    let seconds = nanos.div_euclid(SECOND);
+fn time(time: Timestamp) -> String {
+    let (seconds, _) = time.parts();
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // Days since March of the year 0, in eras of 400 years: leap days are the last day of a year and need no special
     // case.
@@ -162,7 +162,7 @@ fn time(nanos: Nanos) -> String {
 #[cfg(test)]
 mod tests {
     use super::{permissions, time};
-    use gabion_vault::world::SECOND;
+    use gabion_vault::world::Timestamp;
 
     /// Expected values are those of `date -u`.
     #[test]
@@ -174,7 +174,7 @@ mod tests {
             (4_107_542_399, "2100-02-28 23:59"),
             (-1, "1969-12-31 23:59"),
         ] {
-            assert_eq!(time(seconds * SECOND), text);
+            assert_eq!(time(Timestamp::from_seconds(seconds)), text);
         }
     }
 

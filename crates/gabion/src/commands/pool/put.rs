@@ -157,8 +157,7 @@ fn put(pool: &Pool, item: &Item, bar: &ProgressBar) -> anyhow::Result<u64> {
         let target = fs::read_link(&item.from)?.into_os_string().into_vec();
         let (mode, uid, gid) = (found.mode() & 0o7777, found.uid(), found.gid());
         let about = gabion_vault::format::Metadata { mode, uid, gid, ..Default::default() };
-        let mtime =
-            found.mtime().saturating_mul(gabion_vault::world::SECOND).saturating_add(found.mtime_nsec());
+        let mtime = gabion_vault::world::Timestamp::from_parts(found.mtime(), found.mtime_nsec() as u32);
         warn(&pool.put_link(&item.to, &target, &about, mtime)?.faults);
         return Ok(0);
     }

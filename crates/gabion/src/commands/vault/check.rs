@@ -8,7 +8,7 @@ use gabion::exit::{Outcome, error_message};
 use gabion::report::{CheckReport, FileFailure};
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::check::{Checked, Options, Verdict, check};
-use gabion_vault::policy::Duration as Span;
+use gabion_vault::policy::DurationText as Span;
 use gabion_vault::run::RunContext;
 use gabion_vault::storage::pool::Pool;
 use gabion_vault::vault::{Location, Vault};
@@ -95,7 +95,7 @@ impl Args {
             paths.extend(read_list(list, self.from0)?);
         }
         let (start, stop) = (Stopwatch::start(), stopped_by_signal()?);
-        let deadline = self.deadline.map(|span| Duration::from_nanos(span.0.unsigned_abs()));
+        let deadline = self.deadline.map(|span| span.0);
         let mut unchecked: BTreeSet<PathBuf> = paths.iter().cloned().collect();
         let (mut report, mut is_lost, mut failed) = (CheckReport::default(), false, Vec::new());
         let (send, messages) = mpsc::channel();

@@ -8,7 +8,7 @@ use gabion::shell::ApproveCommand;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::monitor::{Notice, Scan, Status};
 use gabion_vault::worker::Done;
-use gabion_vault::world::Nanos;
+use gabion_vault::world::Timestamp;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, stderr};
 
@@ -215,7 +215,7 @@ impl EventPrinter {
     }
 
     /// Updates the status line.
-    pub(in crate::commands) fn update_status(&self, status: &Status, now: Nanos) {
+    pub(in crate::commands) fn update_status(&self, status: &Status, now: Timestamp) {
         let Some(line) = &self.line else { return };
         line.set_message(format!(
             "{} events, {} recorded, {} pending{}, {} encoded{}",
@@ -230,7 +230,7 @@ impl EventPrinter {
     }
 
     /// Prints a summary at the end.
-    pub(in crate::commands) fn stopped(&self, status: &Status, now: Nanos) {
+    pub(in crate::commands) fn stopped(&self, status: &Status, now: Timestamp) {
         if let Some(line) = &self.line {
             line.finish_and_clear();
         }

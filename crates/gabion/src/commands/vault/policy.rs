@@ -11,7 +11,7 @@ use gabion_vault::policy::{Policy, Treatment};
 use gabion_vault::private::read_text;
 use gabion_vault::tree::{Stat, Tree, split};
 use gabion_vault::vault::{DEFAULT_CODE, Location, parse_policy};
-use gabion_vault::world::{Clock, Nanos};
+use gabion_vault::world::{Clock, Timestamp};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -114,7 +114,7 @@ fn explain_file(which: &Which, file: &Path, root: Option<&Path>, as_json: bool) 
     Ok(print(&policy, path, &stat, Clock::System.now(), as_json))
 }
 
-fn print(policy: &Policy, path: &[u8], stat: &Stat, now: Nanos, as_json: bool) -> Outcome {
+fn print(policy: &Policy, path: &[u8], stat: &Stat, now: Timestamp, as_json: bool) -> Outcome {
     let decision = policy.decide(path, stat, now);
     let name = policy.rule_name(decision.rule);
     let refusals = policy.refusals(path, stat, now);

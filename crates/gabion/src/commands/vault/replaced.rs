@@ -6,7 +6,7 @@ use clap::Subcommand;
 use gabion::exit::Outcome;
 use gabion::report::{ReplacedReport, ReplacedRun};
 use gabion_platform::display_path::DisplayPath;
-use gabion_vault::policy::Duration;
+use gabion_vault::policy::DurationText;
 use gabion_vault::replaced::{self, Run};
 use gabion_vault::vault::Vault;
 use std::io::{IsTerminal, stdin};
@@ -53,7 +53,7 @@ struct Purge {
     run: Vec<String>,
     /// Of runs that are older, such as 7d
     #[arg(long, value_name = "AGE", group = "selection")]
-    older_than: Option<Duration>,
+    older_than: Option<DurationText>,
     /// Of all runs
     #[arg(long, group = "selection")]
     all: bool,
@@ -123,7 +123,7 @@ impl Purge {
         let goes = |run: &&Run| {
             self.all
                 || self.run.iter().any(|name| run.name == name.as_bytes())
-                || self.older_than.is_some_and(|age| now.saturating_sub(run.at) > age.0)
+                || self.older_than.is_some_and(|age| now.since(run.at) > age.0)
         };
         let runs: Vec<Run> = all.iter().filter(goes).cloned().collect();
         let _lock = match self.dry_run {

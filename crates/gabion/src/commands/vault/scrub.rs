@@ -11,7 +11,7 @@ use gabion::report::ScrubReport;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::{Piece, State};
 use gabion_vault::damage::DamageReport;
-use gabion_vault::policy::Duration;
+use gabion_vault::policy::DurationText;
 use gabion_vault::scrub::{Options, Report, Selection, scrub};
 use gabion_vault::vault::Vault;
 use gabion_vault::world::Stopwatch;
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     all: bool,
     /// Only files whose last scrub is older than this, such as 10d
     #[arg(long, value_name = "AGE", conflicts_with_all = ["all", "percent"])]
-    older_than: Option<Duration>,
+    older_than: Option<DurationText>,
     /// Only files whose last complete verification is older than their policy's interval (scrub = "30d")
     #[arg(long, conflicts_with_all = ["all", "percent", "older_than"])]
     due: bool,
@@ -101,7 +101,7 @@ impl Args {
     fn turn(&self, vault: &Vault, inside: &[u8]) -> anyhow::Result<Turn> {
         let plain = inside.is_empty() && !self.cached && self.effort.is_usual() && self.device.is_usual();
         served::turn(vault, "scrub", self.wait, &self.output, |source| {
-            let older_than = self.older_than.map(|age| age.0.unsigned_abs() / 1_000_000_000);
+            let older_than = self.older_than.map(|age| age.0.as_secs());
             let (percent, due, restart, repair, wait) = (self.percent, self.due, self.restart, false, true);
             plain.then_some(Request::Scrub { source, percent, older_than, due, restart, repair, wait })
         })

@@ -22,6 +22,7 @@ use gabion_vault::mark::described;
 use gabion_vault::status::{Affected, Status, status};
 use gabion_vault::storage::TargetState;
 use gabion_vault::vault::Vault;
+use gabion_vault::world::Timestamp;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -176,7 +177,7 @@ impl Args {
         if affected > status.affected.len() as u64 {
             outln!("  and {} more; --files lists all", files(affected - status.affected.len() as u64));
         }
-        let when = |time: Option<i64>| {
+        let when = |time: Option<Timestamp>| {
             time.map_or("never".to_owned(), |time| format!("{} ({})", ago(now, time), local(time)))
         };
         outln!("protected  {}", when(status.last_protect));
@@ -280,7 +281,7 @@ impl Args {
 }
 
 /// Running monitors of a deployment, and lost ones.
-fn print_monitors(status: &Status, now: i64) {
+fn print_monitors(status: &Status, now: Timestamp) {
     for KnownMonitor { monitor, state } in &status.monitors {
         let (what, since) = (described(monitor), ago(now, monitor.since));
         match state {

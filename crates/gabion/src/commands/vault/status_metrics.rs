@@ -6,10 +6,12 @@ use gabion_vault::catalogue::State;
 use gabion_vault::status::Status;
 use gabion_vault::storage::TargetState;
 use gabion_vault::vault::Vault;
-use gabion_vault::world::{Nanos, SECOND};
+use gabion_vault::world::Timestamp;
+use std::time::Duration;
 
-fn seconds(nanos: Nanos) -> f64 {
-    nanos as f64 / SECOND as f64
+/// Seconds since 1970.
+fn seconds(time: Timestamp) -> f64 {
+    time.nanoseconds() as f64 / 1e9
 }
 
 /// The metrics of a status, labelled with the root of the tree.
@@ -41,11 +43,11 @@ pub(super) fn text(vault: &Vault, status: &Status) -> String {
         Some(status.pending.1 as f64),
     );
     gauge("gabion_pending_changes", "Changes in the changelog.", Some(status.queued as f64));
-    let exposure = status.oldest.map_or(0, |oldest| now.saturating_sub(oldest).max(0));
+    let exposure = status.oldest.map_or(Duration::ZERO, |oldest| now.since(oldest));
     gauge(
         "gabion_exposure_seconds",
         "Age of the oldest change that is not protected yet.",
-        Some(seconds(exposure)),
+        Some(exposure.as_secs_f64()),
     );
     gauge(
         "gabion_scrub_overdue_files",

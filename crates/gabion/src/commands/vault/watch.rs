@@ -11,7 +11,7 @@ use gabion::exit::Outcome;
 use gabion::privileges;
 use gabion::shell::ApproveCommand;
 use gabion_vault::monitor::{Choice, Live, Options};
-use gabion_vault::policy::Duration as Span;
+use gabion_vault::policy::DurationText as Span;
 use gabion_vault::vault::Location;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::PathBuf;

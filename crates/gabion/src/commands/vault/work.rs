@@ -11,13 +11,12 @@ use gabion::exit::Outcome;
 use gabion::report::WorkReport;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::changelog::Limits;
-use gabion_vault::policy::Duration as Span;
+use gabion_vault::policy::DurationText as Span;
 use gabion_vault::protect::{work, work_attending};
 use gabion_vault::run::{Progress, RunContext};
 use gabion_vault::vault::Vault;
 use gabion_vault::worker::{self, Done, WorkError};
 use std::path::PathBuf;
-use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -99,7 +98,7 @@ impl Args {
         }
         let (mut vault, _) = self.which.open()?;
         if let Some(host) = &self.drain {
-            let timeout = self.timeout.map(|timeout| Duration::from_nanos(timeout.0.unsigned_abs()));
+            let timeout = self.timeout.map(|timeout| timeout.0);
             return hosts::drain(&vault, host, timeout, &self.output);
         }
         if let Some(host) = &self.resume {

@@ -9,8 +9,8 @@ use crate::daemon::message::{
 use crate::daemon::refusal::{ErrorCode, Refusal};
 use gabion_vault::repair;
 use gabion_vault::scrub::Selection;
-use gabion_vault::world::SECOND;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Adds a job to the queue of its source, and answers with the job.
 fn enqueue(api: &Api, call: &Call, work: Work) -> Result<Reply, Refusal> {
@@ -29,9 +29,7 @@ pub(super) fn scrub(api: &Arc<Api>, call: &Call) -> Result<Reply, Refusal> {
         (Some(share), None) => {
             return Err(Refusal::invalid(format!("percent = {share} is not from 1 to 100")));
         }
-        (None, Some(age)) => {
-            Selection::OlderThan(i64::try_from(age).unwrap_or(i64::MAX).saturating_mul(SECOND))
-        }
+        (None, Some(age)) => Selection::OlderThan(Duration::from_secs(age)),
         (None, None) => Selection::All,
     };
     enqueue(api, call, Work::Scrub { selection, restart, repair, rhythm: None })

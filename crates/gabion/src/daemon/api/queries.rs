@@ -20,7 +20,7 @@ use gabion_vault::catalogue::{Catalogue, Place, State, States};
 use gabion_vault::run::RunContext;
 use gabion_vault::vault::Vault;
 use gabion_vault::whatif::what_if;
-use gabion_vault::world::{Clock, SECOND};
+use gabion_vault::world::Clock;
 use hyper::body::Bytes;
 use std::sync::{Arc, OnceLock, TryLockError};
 
@@ -223,9 +223,9 @@ pub(super) fn policy(api: &Arc<Api>, call: &Call) -> Result<Reply, Refusal> {
     let treatment = decision.treatment.as_deref().map(|treatment| TreatmentAnswer {
         code: treatment.identity.clone(),
         block: treatment.block,
-        quiet_seconds: treatment.quiet / SECOND,
+        quiet_seconds: treatment.quiet.as_secs(),
         priority: treatment.priority,
-        scrub_seconds: treatment.scrub / SECOND,
+        scrub_seconds: treatment.scrub.as_secs(),
         write_once: treatment.write_once,
         strong: treatment.strong,
     });

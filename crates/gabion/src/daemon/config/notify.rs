@@ -5,8 +5,8 @@ use crate::daemon::events::Severity;
 use crate::daemon::notifications::topic::Topic;
 use crate::daemon::secret::SecretSource;
 use gabion_platform::display_path::DisplayPath;
-use gabion_vault::policy::Duration;
-use gabion_vault::world::{Nanos, SECOND};
+use gabion_vault::policy::DurationText;
+use gabion_vault::world::SECOND;
 use lettre::message::Mailbox;
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use toml::Spanned;
 use ureq::http::Uri;
 
@@ -21,15 +22,15 @@ use ureq::http::Uri;
 const MAX_RECEIVERS: usize = 32;
 
 /// Defaults.
-const COLLECT: Nanos = 30 * SECOND;
-const INTERVAL: Nanos = 300 * SECOND;
-const REMIND: Nanos = 24 * 3600 * SECOND;
-const TIMEOUT: Nanos = 30 * SECOND;
-const HEARTBEAT: Nanos = 300 * SECOND;
-const HOOK_TIMEOUT: Nanos = 600 * SECOND;
+const COLLECT: Duration = Duration::from_secs(30);
+const INTERVAL: Duration = Duration::from_secs(300);
+const REMIND: Duration = Duration::from_secs(24 * 3600);
+const TIMEOUT: Duration = Duration::from_secs(30);
+const HEARTBEAT: Duration = Duration::from_secs(300);
+const HOOK_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Longest time that a delivery or a hook may take.
-const LONGEST_TIMEOUT: Nanos = 24 * 3600 * SECOND;
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// A receiver of notifications.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,13 +46,13 @@ pub struct NotifyConfig {
     /// Only what is at least this severe.
     pub least: Severity,
     /// How long events are collected before a message is composed.
-    pub collect: Nanos,
+    pub collect: Duration,
     /// Shortest time between two messages.
-    pub interval: Nanos,
+    pub interval: Duration,
     /// Time after which a state that lasts is told again; never if `None`.
-    pub remind: Option<Nanos>,
+    pub remind: Option<Duration>,
     /// Deadline of a delivery.
-    pub timeout: Nanos,
+    pub timeout: Duration,
 }
 
 /// The way to a receiver.
@@ -68,7 +69,7 @@ pub enum Channel {
     /// A command that gets the message as an e-mail.
     Sendmail(Vec<OsString>, Addresses),
     /// A request at each interval while all is well; another one when it is not.
-    Heartbeat(Endpoint, Nanos),
+    Heartbeat(Endpoint, Duration),
 }
 
 impl Channel {
@@ -186,7 +187,7 @@ pub struct HooksConfig {
     /// By [`HookPoint`].
     commands: [Option<Vec<OsString>>; 6],
     /// Time after which one is killed.
-    pub timeout: Nanos,
+    pub timeout: Duration,
 }
 
 impl Default for HooksConfig {
@@ -261,14 +262,14 @@ pub(super) struct NotifyText {
     password: Option<Spanned<String>>,
     from: Option<Spanned<String>>,
     to: Option<Spanned<Vec<String>>>,
-    every: Option<Spanned<Duration>>,
+    every: Option<Spanned<DurationText>>,
     events: Option<Spanned<Vec<String>>>,
     sources: Option<Spanned<BTreeSet<String>>>,
     least: Option<Severity>,
-    collect: Option<Duration>,
-    interval: Option<Duration>,
-    remind: Option<Duration>,
-    timeout: Option<Spanned<Duration>>,
+    collect: Option<DurationText>,
+    interval: Option<DurationText>,
+    remind: Option<DurationText>,
+    timeout: Option<Spanned<DurationText>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -280,7 +281,7 @@ pub(super) struct HooksText {
     after_protect: Option<Spanned<Vec<String>>>,
     before_rebuild: Option<Spanned<Vec<String>>>,
     after_rebuild: Option<Spanned<Vec<String>>>,
-    timeout: Option<Spanned<Duration>>,
+    timeout: Option<Spanned<DurationText>>,
 }
 
 impl Reader<'_> {
@@ -339,7 +340,7 @@ impl Reader<'_> {
             least: text.least.unwrap_or(Severity::Info),
             collect: text.collect.map_or(COLLECT, |time| time.0),
             interval: text.interval.map_or(INTERVAL, |time| time.0),
-            remind: Some(text.remind.map_or(REMIND, |time| time.0)).filter(|&time| time > 0),
+            remind: Some(text.remind.map_or(REMIND, |time| time.0)).filter(|&time| time > Duration::ZERO),
             timeout: self.timeout(text.timeout.as_ref(), TIMEOUT)?,
         })
     }
@@ -507,7 +508,11 @@ impl Reader<'_> {
         Ok(Addresses { from: parse(from.get_ref(), from.span().start)?, to: to.collect::<Result<_, _>>()? })
     }
 
-    fn timeout(&self, text: Option<&Spanned<Duration>>, usual: Nanos) -> Result<Nanos, ConfigError> {
+    fn timeout(
+        &self,
+        text: Option<&Spanned<DurationText>>,
+        usual: Duration,
+    ) -> Result<Duration, ConfigError> {
         let Some(text) = text else { return Ok(usual) };
         match text.get_ref().0 {
             time if (SECOND..=LONGEST_TIMEOUT).contains(&time) => Ok(time),

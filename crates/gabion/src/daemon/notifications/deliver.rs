@@ -66,7 +66,7 @@ fn after_colon(text: &str) -> String {
 /// # Errors
 /// See [`DeliveryError`].
 pub(super) fn deliver(to: &NotifyConfig, directory: &Path, message: &Message) -> Result<(), DeliveryError> {
-    let deadline = Duration::from_nanos(to.timeout.unsigned_abs());
+    let deadline = to.timeout;
     match &to.channel {
         Channel::Command(command) => {
             let input =
@@ -95,7 +95,7 @@ pub(super) fn within_deadline(to: &NotifyConfig, directory: &Path, message: Mess
     let work = move || done.send(deliver(&config, &directory, &message).map_err(|error| error.to_string()));
     let thread = std::thread::Builder::new().name(format!("notify {}", to.name)).spawn(work);
     thread.map_err(|error| format!("cannot start a thread: {error}"))?;
-    let deadline = Duration::from_nanos(to.timeout.unsigned_abs());
+    let deadline = to.timeout;
     let ended = result.recv_timeout(deadline.saturating_add(SLACK));
     ended.unwrap_or_else(|_| Err(format!("the delivery did not end within {} s", deadline.as_secs())))
 }
@@ -105,7 +105,7 @@ pub(super) fn within_deadline(to: &NotifyConfig, directory: &Path, message: Mess
 /// # Errors
 /// See [`DeliveryError`].
 pub(super) fn beat(to: &NotifyConfig, is_well: bool, text: &str) -> Result<(), DeliveryError> {
-    let deadline = Duration::from_nanos(to.timeout.unsigned_abs());
+    let deadline = to.timeout;
     match &to.channel {
         Channel::Heartbeat(endpoint, _) => http::heartbeat(endpoint, is_well, text, deadline),
         _ => Ok(()),

@@ -13,9 +13,10 @@ use super::super::config::notify::NotifyConfig;
 use super::message::{Change, Item, Message, compose};
 use super::observe::SourceView;
 use super::topic::Condition;
-use gabion_vault::world::{Nanos, SECOND};
+use gabion_vault::world::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Version of the file.
 const VERSION: u32 = 1;
@@ -25,14 +26,14 @@ const MAX_KNOWN: usize = 100;
 const MAX_HAPPENED: usize = 30;
 
 /// A condition whose extent grew, but did not double, is told again after this time.
-const GROWTH: Nanos = 3600 * SECOND;
+const GROWTH: Duration = Duration::from_secs(3600);
 
 /// First and longest pause between attempts.
-const FIRST_PAUSE: Nanos = 30 * SECOND;
-const LONGEST_PAUSE: Nanos = 3600 * SECOND;
+const FIRST_PAUSE: Duration = Duration::from_secs(30);
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 
 /// A message that could not be delivered for this long is discarded: it may be the message that is refused.
-const LIFETIME: Nanos = 7 * 86400 * SECOND;
+const LIFETIME: Duration = Duration::from_secs(7 * 86400);
 
 /// State of a receiver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,14 +46,18 @@ pub(super) struct Ledger {
     /// The last event of each source that was considered.
     pub(super) cursors: BTreeMap<String, u64>,
     /// Begin of collecting.
-    waiting_since: Option<Nanos>,
+    #[serde(default, with = "gabion_vault::nanoseconds::optional")]
+    waiting_since: Option<Timestamp>,
     /// When the last message was composed.
-    composed: Option<Nanos>,
+    #[serde(default, with = "gabion_vault::nanoseconds::optional")]
+    composed: Option<Timestamp>,
     /// The message under way.
     pub(super) message: Option<Message>,
     pub(super) attempts: u32,
-    pub(super) retry_at: Nanos,
-    pub(super) delivered: Option<Nanos>,
+    #[serde(with = "gabion_vault::nanoseconds")]
+    pub(super) retry_at: Timestamp,
+    #[serde(default, with = "gabion_vault::nanoseconds::optional")]
+    pub(super) delivered: Option<Timestamp>,
     pub(super) error: Option<String>,
     /// Messages discarded since the last one that arrived.
     pub(super) discarded: u64,
@@ -62,7 +67,8 @@ pub(super) struct Ledger {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Known {
     condition: Condition,
-    since: Nanos,
+    #[serde(with = "gabion_vault::nanoseconds")]
+    since: Timestamp,
     told: Option<Told>,
     ended: bool,
 }
@@ -70,14 +76,16 @@ struct Known {
 /// What was told of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Told {
-    at: Nanos,
+    #[serde(with = "gabion_vault::nanoseconds")]
+    at: Timestamp,
     extent: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Happened {
     condition: Condition,
-    at: Nanos,
+    #[serde(with = "gabion_vault::nanoseconds")]
+    at: Timestamp,
 }
 
 impl Default for Ledger {
@@ -92,7 +100,7 @@ impl Default for Ledger {
             composed: None,
             message: None,
             attempts: 0,
-            retry_at: 0,
+            retry_at: Timestamp::EPOCH,
             delivered: None,
             error: None,
             discarded: 0,
@@ -102,12 +110,12 @@ impl Default for Ledger {
 
 impl Known {
     /// What is new about it, if anything.
-    fn change(&self, rules: &NotifyConfig, now: Nanos) -> Option<Change> {
+    fn change(&self, rules: &NotifyConfig, now: Timestamp) -> Option<Change> {
         if self.ended {
             return Some(Change::Ended);
         }
         let Some(told) = self.told else { return Some(Change::Began) };
-        let (age, extent) = (now.saturating_sub(told.at), self.condition.extent);
+        let (age, extent) = (now.since(told.at), self.condition.extent);
         let has_doubled = extent / 2 >= told.extent;
         match () {
             () if extent > told.extent && (has_doubled || age >= GROWTH) => Some(Change::Worse),
@@ -139,7 +147,7 @@ impl Ledger {
     }
 
     /// Compares what holds now with what is known.
-    pub(super) fn observe(&mut self, rules: &NotifyConfig, views: &[SourceView], now: Nanos) {
+    pub(super) fn observe(&mut self, rules: &NotifyConfig, views: &[SourceView], now: Timestamp) {
         self.known.retain(|known| wants(rules, &known.condition));
         for condition in views.iter().flat_map(|view| &view.conditions).filter(|it| wants(rules, it)) {
             let has_room = self.known.len() < MAX_KNOWN;
@@ -175,7 +183,7 @@ impl Ledger {
     }
 
     /// Notes something that does not last.
-    pub(super) fn note(&mut self, rules: &NotifyConfig, condition: Condition, at: Nanos) {
+    pub(super) fn note(&mut self, rules: &NotifyConfig, condition: Condition, at: Timestamp) {
         if !wants(rules, &condition) {
             return;
         }
@@ -191,8 +199,8 @@ impl Ledger {
     }
 
     /// Number of conditions that have held for a time.
-    pub(super) fn lasting(&self, time: Nanos, now: Nanos) -> usize {
-        let lasts = |known: &&Known| !known.ended && now.saturating_sub(known.since) >= time;
+    pub(super) fn lasting(&self, time: Duration, now: Timestamp) -> usize {
+        let lasts = |known: &&Known| !known.ended && now.since(known.since) >= time;
         self.known.iter().filter(lasts).count()
     }
 
@@ -203,12 +211,12 @@ impl Ledger {
     }
 
     /// Number of items that the next message has to tell.
-    pub(super) fn untold(&self, rules: &NotifyConfig, now: Nanos) -> usize {
+    pub(super) fn untold(&self, rules: &NotifyConfig, now: Timestamp) -> usize {
         self.happened.len() + self.known.iter().filter(|known| known.change(rules, now).is_some()).count()
     }
 
     /// Composes a message if there is something to tell and it is time.
-    pub(super) fn compose(&mut self, rules: &NotifyConfig, host: &str, id: &str, now: Nanos) -> bool {
+    pub(super) fn compose(&mut self, rules: &NotifyConfig, host: &str, id: &str, now: Timestamp) -> bool {
         if self.untold(rules, now) == 0 {
             self.waiting_since = None;
             return false;
@@ -216,8 +224,8 @@ impl Ledger {
         // A clock that was set back starts the time over.
         let since = self.waiting_since.filter(|&since| since <= now).unwrap_or(now);
         self.waiting_since = Some(since);
-        let too_soon = self.composed.is_some_and(|at| at <= now && now.saturating_sub(at) < rules.interval);
-        if self.message.is_some() || too_soon || now.saturating_sub(since) < rules.collect {
+        let too_soon = self.composed.is_some_and(|at| at <= now && now.since(at) < rules.interval);
+        if self.message.is_some() || too_soon || now.since(since) < rules.collect {
             return false;
         }
         let mut items: Vec<Item> = Vec::new();
@@ -239,25 +247,25 @@ impl Ledger {
     }
 
     /// The message to send now, if there is one.
-    pub(super) fn due(&self, now: Nanos) -> Option<&Message> {
+    pub(super) fn due(&self, now: Timestamp) -> Option<&Message> {
         // A clock that was set back must not delay a message by more than the longest pause.
-        let is_due = now >= self.retry_at || self.retry_at.saturating_sub(now) > LONGEST_PAUSE;
+        let is_due = now >= self.retry_at || self.retry_at.since(now) > LONGEST_PAUSE;
         self.message.as_ref().filter(|_| is_due)
     }
 
     /// The message arrived.
-    pub(super) fn arrived(&mut self, now: Nanos) {
+    pub(super) fn arrived(&mut self, now: Timestamp) {
         (self.message, self.attempts, self.error, self.discarded) = (None, 0, None, 0);
         self.delivered = Some(now);
     }
 
     /// An attempt failed. True if the message is discarded.
-    pub(super) fn failed(&mut self, why: &str, now: Nanos) -> bool {
+    pub(super) fn failed(&mut self, why: &str, now: Timestamp) -> bool {
         let pause = FIRST_PAUSE.saturating_mul(1 << self.attempts.min(20)).min(LONGEST_PAUSE);
         self.attempts = self.attempts.saturating_add(1);
-        self.retry_at = now.saturating_add(pause);
+        self.retry_at = now + pause;
         self.error = Some(why.to_owned());
-        let is_old = |message: &mut Message| now.saturating_sub(message.time.0) > LIFETIME;
+        let is_old = |message: &mut Message| now.since(message.time.0) > LIFETIME;
         let is_discarded = self.message.take_if(is_old).is_some();
         self.discarded += u64::from(is_discarded);
         is_discarded

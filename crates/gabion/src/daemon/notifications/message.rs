@@ -4,8 +4,9 @@ use super::super::events::Severity;
 use super::topic::{Condition, Topic};
 use crate::report::Time;
 use gabion_platform::local_time::local;
-use gabion_vault::world::{Nanos, SECOND};
+use gabion_vault::world::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// Most items that a message shows.
 const MAX_ITEMS: usize = 20;
@@ -81,7 +82,7 @@ pub struct Item {
 
 impl Item {
     /// Of a condition.
-    pub(super) fn new(condition: &Condition, change: Change, since: Nanos) -> Item {
+    pub(super) fn new(condition: &Condition, change: Change, since: Timestamp) -> Item {
         let (details, next) = match change {
             Change::Ended => Default::default(),
             _ => (condition.details.clone(), condition.next.clone()),
@@ -117,7 +118,7 @@ impl Item {
         }
     }
 
-    fn lines(&self, now: Nanos) -> Vec<String> {
+    fn lines(&self, now: Timestamp) -> Vec<String> {
         let word = match (self.change, self.severity) {
             (Change::Test, _) => "TEST",
             (Change::Ended, _) => "OVER",
@@ -127,7 +128,7 @@ impl Item {
             (_, Severity::Info) => "NOTE",
         };
         let since = match self.change {
-            Change::Ended => format!(" (it lasted {})", span(now.saturating_sub(self.since.0))),
+            Change::Ended => format!(" (it lasted {})", span(now.since(self.since.0))),
             Change::Lasts => format!(" (since {}, reminder)", local(self.since.0)),
             Change::Worse => format!(" (since {}, worse)", local(self.since.0)),
             Change::Began | Change::Happened | Change::Test => String::new(),
@@ -146,7 +147,7 @@ pub(super) fn compose(
     mut items: Vec<Item>,
     all_well: bool,
     discarded: u64,
-    now: Nanos,
+    now: Timestamp,
 ) -> Message {
     items.sort_by_key(Item::rank);
     let omitted = items.len().saturating_sub(MAX_ITEMS) as u64;
@@ -194,8 +195,8 @@ fn subject(host: &str, items: &[Item], all_well: bool) -> String {
 }
 
 /// A time span for people.
-fn span(time: Nanos) -> String {
-    match time / SECOND {
+fn span(time: Duration) -> String {
+    match time.as_secs() {
         seconds if seconds < 120 => format!("{seconds} s"),
         seconds if seconds < 7200 => format!("{} min", seconds / 60),
         seconds if seconds < 48 * 3600 => format!("{} h", seconds / 3600),
@@ -204,7 +205,7 @@ fn span(time: Nanos) -> String {
 }
 
 /// A message that tests the way to a receiver.
-pub(super) fn test(id: String, host: &str, name: &str, now: Nanos) -> Message {
+pub(super) fn test(id: String, host: &str, name: &str, now: Timestamp) -> Message {
     let item = Item {
         event: None,
         change: Change::Test,
@@ -224,13 +225,13 @@ mod tests {
     use super::{Change, Item, compose, test};
     use crate::daemon::events::Severity;
     use crate::daemon::notifications::topic::{Condition, Topic};
-    use gabion_vault::world::SECOND;
+    use gabion_vault::world::Timestamp;
 
     fn item(topic: Topic, change: Change, summary: &str) -> Item {
         let condition = Condition::new(topic, "photos", 1, summary)
             .detailed(["a\nb"])
             .next("Repair them: gabion daemon repair photos");
-        Item::new(&condition, change, 1000 * SECOND)
+        Item::new(&condition, change, Timestamp::from_seconds(1000))
     }
 
     #[test]
@@ -240,7 +241,7 @@ mod tests {
             item(Topic::DamageFound, Change::Began, "3 files are damaged"),
             item(Topic::Lost, Change::Began, "1 file is lost"),
         ];
-        let message = compose("1".to_owned(), "nas", items, false, 0, 8200 * SECOND);
+        let message = compose("1".to_owned(), "nas", items, false, 0, Timestamp::from_seconds(8200));
         assert_eq!(message.subject, "[gabion nas] photos: 1 file is lost, and 2 more");
         assert_eq!(message.severity, Severity::Error);
         let text = "Host nas, 1970-01-01 02:16:40 UTC
@@ -261,7 +262,7 @@ OVER photos: 2 files are overdue (it lasted 2 h)
     #[test]
     fn the_end_of_all_is_told() {
         let items = vec![item(Topic::DamageFound, Change::Ended, "3 files are damaged")];
-        let message = compose("1".to_owned(), "nas", items, true, 2, 1030 * SECOND);
+        let message = compose("1".to_owned(), "nas", items, true, 2, Timestamp::from_seconds(1030));
         assert_eq!(message.subject, "[gabion nas] all is well again (photos: 3 files are damaged)");
         assert!(message.text.ends_with("discarded: 2\nAll is well again.\n"), "{}", message.text);
         assert_eq!(message.severity, Severity::Info);
@@ -272,10 +273,14 @@ OVER photos: 2 files are overdue (it lasted 2 h)
         let mut hostile = item(Topic::Lost, Change::Began, "x");
         hostile.summary = format!("x\r\nBcc: all@example.org\r\n\r\n{}", "ü".repeat(300));
         let items: Vec<Item> = (0..50).map(|_| hostile.clone()).collect();
-        let message = compose("1".to_owned(), "nas", items, false, 0, 0);
+        let message = compose("1".to_owned(), "nas", items, false, 0, Timestamp::EPOCH);
         assert!(!message.subject.contains(['\r', '\n']) && message.subject.len() < 210);
         assert_eq!((message.items.len(), message.omitted), (20, 30));
         assert!(message.text.contains("And 30 more"));
-        assert!(test("1".to_owned(), "nas", "mail", 0).subject.contains("test of the receiver mail"));
+        assert!(
+            test("1".to_owned(), "nas", "mail", Timestamp::EPOCH)
+                .subject
+                .contains("test of the receiver mail")
+        );
     }
 }

@@ -10,7 +10,7 @@ use crate::report::Time;
 use crate::report::notifications::ReceiverReport;
 use gabion_vault::private;
 use gabion_vault::tree::Tree;
-use gabion_vault::world::{Nanos, SECOND, Stopwatch};
+use gabion_vault::world::{Stopwatch, Timestamp};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -106,7 +106,7 @@ impl Receiver {
     pub(super) fn with(mut self, config: NotifyConfig, directory: &Path) -> Receiver {
         if config != self.config {
             // The reason of a failure may be gone: it is tried at once.
-            self.ledger.retry_at = 0;
+            self.ledger.retry_at = Timestamp::EPOCH;
         }
         (self.config, self.directory) = (config, directory.to_owned());
         self
@@ -130,11 +130,11 @@ impl Receiver {
     }
 
     /// Looks at the sources, and sends what is due.
-    pub(super) fn turn(&mut self, views: &[SourceView], now: Nanos, context: &Context<'_>) {
+    pub(super) fn turn(&mut self, views: &[SourceView], now: Timestamp, context: &Context<'_>) {
         self.ledger.observe(&self.config, views, now);
         self.give_up(now, context);
         if let Some(every) = heartbeat(&self.config) {
-            return self.turn_heartbeat(views, Duration::from_nanos(every.unsigned_abs()), now, context);
+            return self.turn_heartbeat(views, every, now, context);
         }
         self.read_events(views, context);
         if self.ledger.compose(&self.config, context.host, &id(), now) {
@@ -181,7 +181,13 @@ impl Receiver {
     }
 
     /// Sends the signal that all is well at each interval, and the other one when it is not.
-    fn turn_heartbeat(&mut self, views: &[SourceView], every: Duration, now: Nanos, context: &Context<'_>) {
+    fn turn_heartbeat(
+        &mut self,
+        views: &[SourceView],
+        every: Duration,
+        now: Timestamp,
+        context: &Context<'_>,
+    ) {
         let watched =
             |view: &&SourceView| self.config.sources.is_empty() || self.config.sources.contains(&view.name);
         let is_known = views.iter().filter(watched).all(|view| view.is_settled);
@@ -208,7 +214,7 @@ impl Receiver {
 
     fn start(
         &mut self,
-        now: Nanos,
+        now: Timestamp,
         context: &Context<'_>,
         work: impl FnOnce() -> Result<(), String> + Send + 'static,
     ) {
@@ -231,8 +237,8 @@ impl Receiver {
     }
 
     /// Stops waiting for a delivery that does not end. Its thread is left behind.
-    fn give_up(&mut self, now: Nanos, context: &Context<'_>) {
-        let deadline = Duration::from_nanos(self.config.timeout.unsigned_abs());
+    fn give_up(&mut self, now: Timestamp, context: &Context<'_>) {
+        let deadline = self.config.timeout;
         if self
             .flight
             .take_if(|flight| flight.since.elapsed() > deadline.saturating_add(deliver::SLACK))
@@ -245,7 +251,7 @@ impl Receiver {
     }
 
     /// Takes the end of a delivery, if it is one of its own.
-    pub(super) fn collect(&mut self, done: &Done, now: Nanos, context: &Context<'_>) {
+    pub(super) fn collect(&mut self, done: &Done, now: Timestamp, context: &Context<'_>) {
         if done.name != self.config.name {
             return;
         }
@@ -266,7 +272,7 @@ impl Receiver {
         }
     }
 
-    fn failed(&mut self, why: &str, now: Nanos, context: &Context<'_>) {
+    fn failed(&mut self, why: &str, now: Timestamp, context: &Context<'_>) {
         let is_new = self.ledger.error.as_deref() != Some(why);
         if heartbeat(&self.config).is_some() {
             self.beat.failed = true;
@@ -280,7 +286,7 @@ impl Receiver {
         if is_discarded {
             warn(context, self.name(), &format!("a message is discarded after a week: {why}"));
         } else if is_new {
-            let pause = self.ledger.retry_at.saturating_sub(now) / SECOND;
+            let pause = self.ledger.retry_at.since(now).as_secs();
             warn(context, self.name(), &format!("{why}; tried again in {pause} s"));
         }
         self.save(context);
@@ -308,7 +314,7 @@ impl Receiver {
     }
 
     /// As in `daemon status`.
-    pub(super) fn report(&self, now: Nanos) -> ReceiverReport {
+    pub(super) fn report(&self, now: Timestamp) -> ReceiverReport {
         let ledger = &self.ledger;
         let is_heartbeat = heartbeat(&self.config).is_some();
         let waiting = ledger.message.as_ref().map(|message: &Message| message.time);

@@ -4,6 +4,7 @@ use super::{Frame, FrameKey, Records, SIGNATURE_BYTES, Seal, seal, signature, ta
 use crate::format::{FileId, Header, Metadata, Version};
 use crate::geometry::{Geometry, Tail};
 use crate::tree::Generation;
+use crate::world::Timestamp;
 use std::sync::Arc;
 
 const ID: FileId = FileId([1; 16]);
@@ -91,8 +92,8 @@ fn header(version: Version, size: u64, strong: bool, columns: usize) -> Header {
         version,
         id: ID,
         revision: 1,
-        generation: Generation { size, mtime: 0, ctime: 0, inode: 0 },
-        protected_at: 0,
+        generation: Generation { size, mtime: Timestamp::EPOCH, ctime: Timestamp::EPOCH, inode: 0 },
+        protected_at: Timestamp::EPOCH,
         code: Arc::new("8+2".parse().unwrap()),
         strong,
         geometry: Geometry::new(8, 64, 3, Tail::Balanced, 1).unwrap(),

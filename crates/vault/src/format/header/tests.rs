@@ -8,6 +8,7 @@ use crate::format::Binding;
 use crate::format::header::Extension;
 use crate::geometry::{Geometry, Tail};
 use crate::tree::Generation;
+use crate::world::Timestamp;
 use gabion_engine::Code;
 use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 use std::sync::Arc;
@@ -17,8 +18,13 @@ fn header() -> Header {
         version: Version::Two,
         id: FileId([7; 16]),
         revision: 3,
-        generation: Generation { size: 12_345_678, mtime: -5, ctime: 1_700_000_000_000_000_001, inode: 99 },
-        protected_at: 1_700_000_000_000_000_002,
+        generation: Generation {
+            size: 12_345_678,
+            mtime: Timestamp::from_nanoseconds(-5),
+            ctime: Timestamp::from_nanoseconds(1_700_000_000_000_000_001),
+            inode: 99,
+        },
+        protected_at: Timestamp::from_nanoseconds(1_700_000_000_000_000_002),
         code: Arc::new("8+2".parse().unwrap()),
         strong: false,
         geometry: Geometry::new(8, 65536, 256, Tail::Balanced, 1).unwrap(),

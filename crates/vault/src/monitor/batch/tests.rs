@@ -1,32 +1,33 @@
 use super::{Batch, View};
 use crate::changelog::What;
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use gabion_platform::event::{Change as Kind, Event, EventLoss};
 use std::cell::Cell;
+use std::time::Duration;
 
 /// A tree in which only some names exist. Names that end in `~` are not protected.
 struct Tree {
-    now: Cell<Nanos>,
+    now: Cell<Timestamp>,
     files: &'static [&'static [u8]],
     directories: &'static [&'static [u8]],
 }
 
 fn empty() -> Tree {
-    Tree { now: Cell::new(0), files: &[], directories: &[] }
+    Tree { now: Cell::new(Timestamp::EPOCH), files: &[], directories: &[] }
 }
 
 impl View for Tree {
-    fn now(&self) -> Nanos {
-        self.now.set(self.now.get() + 1);
+    fn now(&self) -> Timestamp {
+        self.now.set(self.now.get() + Duration::from_nanos(1));
         self.now.get()
     }
 
-    fn rest(&self, path: &[u8]) -> Option<(Nanos, u8)> {
-        (!path.ends_with(b"~")).then_some((1000, 7))
+    fn rest(&self, path: &[u8]) -> Option<(Duration, u8)> {
+        (!path.ends_with(b"~")).then_some((Duration::from_nanos(1000), 7))
     }
 
-    fn rest_of_gone(&self) -> Nanos {
-        500
+    fn rest_of_gone(&self) -> Duration {
+        Duration::from_nanos(500)
     }
 
     fn is_directory(&self, path: &[u8]) -> Option<bool> {
@@ -74,7 +75,8 @@ fn many_events_of_a_file_are_one_change_that_rests_from_the_last() {
     }
     let changes = batch.take();
     assert_eq!(changes.len(), 2);
-    assert_eq!((changes[1].when.at, changes[1].when.due, changes[1].when.priority), (10, 1010, 7));
+    let crate::changelog::When { at, due, priority, .. } = changes[1].when;
+    assert_eq!((at.nanoseconds(), due.nanoseconds(), priority), (10, 1010, 7));
     assert!(changes[0].when.latest >= changes[0].when.due);
 }
 

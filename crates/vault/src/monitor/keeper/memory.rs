@@ -23,7 +23,7 @@ impl Keeper {
     /// The server does not answer and work is due.
     pub(super) fn check_memory(&mut self, is_due: bool) -> changelog::Result<()> {
         let asked = self.remembered.asked.as_ref();
-        let is_time = asked.is_none_or(|since| since.elapsed().as_nanos() as i64 >= MAX_POLL);
+        let is_time = asked.is_none_or(|since| since.elapsed() >= MAX_POLL);
         if !is_due && !is_time {
             return Ok(());
         }

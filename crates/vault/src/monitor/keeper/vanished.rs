@@ -51,7 +51,7 @@ impl Vanished {
     }
 
     fn is_late(since: &Stopwatch) -> bool {
-        since.elapsed().as_nanos() as i64 >= MISSING_RETRY_TIME
+        since.elapsed() >= MISSING_RETRY_TIME
     }
 
     /// True if a file is missing for long enough to decide.

@@ -5,6 +5,7 @@ use crate::format::Metadata;
 use crate::redundancy::{Draft, STAGING, read_up_to};
 use crate::storage::{Repairable, TargetState};
 use crate::tree::Kind;
+use crate::world::Timestamp;
 use std::collections::BTreeSet;
 
 pub(super) fn layouts_fit_their_codes(fixture: &Fixture) {
@@ -108,7 +109,7 @@ pub(super) fn repositories_take_drafts(fixture: &Fixture) {
     );
 }
 
-const MTIME: i64 = 1_234_567_890_123_456_000;
+const MTIME: Timestamp = Timestamp::from_nanoseconds(1_234_567_890_123_456_000);
 
 fn metadata() -> Metadata {
     Metadata {

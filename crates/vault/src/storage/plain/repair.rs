@@ -13,6 +13,7 @@ use crate::geometry::Run;
 use crate::metadata;
 use crate::storage::{Content, IsRight, Repairable};
 use crate::tree::{Stat, Tree, absent_is_none, split, stat_of};
+use crate::world::Timestamp;
 use gabion_platform::lease::{Lease, LeaseKind, Refused};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::File;
@@ -109,7 +110,7 @@ impl Repairable for PlainRepair {
     fn finish(
         &mut self,
         metadata: &Metadata,
-        mtime: Option<i64>,
+        mtime: Option<Timestamp>,
         is_right: IsRight<'_>,
     ) -> io::Result<(Vec<String>, Stat)> {
         self.refuse_foreign_changes()?;

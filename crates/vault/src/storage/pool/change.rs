@@ -23,10 +23,12 @@ use super::stub::Stub;
 use super::view::{MirrorCopy, View};
 use crate::format::FileId;
 use crate::tree::{Tree, split};
+use crate::world::Timestamp;
 use gabion_platform::lock::Lockable;
 use std::fs::TryLockError;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// The file on every target that is locked during a change.
 pub(crate) const LOCK: &[u8] = b"lock";
@@ -287,9 +289,9 @@ impl Change<'_> {
             Some(NamespaceEntry::File(stub)) => Some(*stub),
             None => None,
         };
-        let changed = before.as_ref().map_or(i64::MIN, |stub| stub.changed);
+        let changed = before.as_ref().map_or(Timestamp::MIN, |stub| stub.changed);
         stub.revision = self.last.number + 1;
-        stub.changed = self.shared.clock.now().max(changed.saturating_add(1));
+        stub.changed = self.shared.clock.now().max(changed + Duration::from_nanos(1));
         // New content replaces this name only; other names of the previous file stay.
         stub.names = before.as_ref().filter(|before| before.id == stub.id).map_or(0, |before| before.names);
         self.commit(path, vec![Step::Write { full: stub_path(&stub, path)?, text: stub.encode() }])?;

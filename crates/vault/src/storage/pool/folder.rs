@@ -6,7 +6,7 @@
 
 use super::stub::{hex, unhex};
 use crate::tree::Tree;
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use rustix::fs::{XattrFlags, fgetxattr, fremovexattr, fsetxattr};
 use rustix::io::Errno;
 use std::fmt::Write;
@@ -26,7 +26,7 @@ pub struct DirectoryExtra {
     /// Permissions, if the owner lacks some.
     pub mode: Option<u32>,
     /// Time of the last access, if a program has set it.
-    pub accessed: Option<Nanos>,
+    pub accessed: Option<Timestamp>,
     /// Extended attributes, sorted by name.
     pub attributes: Vec<(Vec<u8>, Vec<u8>)>,
 }
@@ -39,7 +39,7 @@ impl DirectoryExtra {
             let _ = writeln!(text, "mode = {mode:o}");
         }
         if let Some(accessed) = self.accessed {
-            let _ = writeln!(text, "accessed = {accessed}");
+            let _ = writeln!(text, "accessed = {}", accessed.nanoseconds());
         }
         for (name, value) in &self.attributes {
             let _ = writeln!(text, "attribute = {} {}", hex(name), hex(value));
@@ -54,7 +54,7 @@ impl DirectoryExtra {
         for line in lines {
             match line.split_once(" = ")? {
                 ("mode", mode) => extra.mode = Some(u32::from_str_radix(mode, 8).ok()? & 0o7777),
-                ("accessed", time) => extra.accessed = Some(time.parse().ok()?),
+                ("accessed", time) => extra.accessed = Some(Timestamp::from_nanoseconds(time.parse().ok()?)),
                 ("attribute", pair) => {
                     let (name, value) = pair.split_once(' ')?;
                     extra.attributes.push((unhex(name)?, unhex(value)?));
@@ -99,11 +99,16 @@ pub(crate) fn write(tree: &Tree, full: &[u8], extra: &DirectoryExtra) -> io::Res
 #[cfg(test)]
 mod tests {
     use super::DirectoryExtra;
+    use crate::world::Timestamp;
 
     #[test]
     fn encoding_round_trips() {
         let attributes = vec![(b"user.a".to_vec(), b"\0\n= ".to_vec()), (b"user.b".to_vec(), Vec::new())];
-        let all = DirectoryExtra { mode: Some(0o1055), accessed: Some(-3), attributes };
+        let all = DirectoryExtra {
+            mode: Some(0o1055),
+            accessed: Some(Timestamp::from_nanoseconds(-3)),
+            attributes,
+        };
         for extra in
             [all, DirectoryExtra::default(), DirectoryExtra { mode: Some(0), ..DirectoryExtra::default() }]
         {

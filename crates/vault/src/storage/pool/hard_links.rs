@@ -23,6 +23,7 @@ use super::view::MirrorCopy;
 use crate::format::FileId;
 use crate::tree::{join, split};
 use std::io;
+use std::time::Duration;
 
 /// A file after one of its names was removed.
 #[derive(Debug)]
@@ -37,7 +38,7 @@ impl Change<'_> {
     /// The next revision of a stub at its identity path, and the step that writes it.
     fn next_shared(&self, mut stub: Stub) -> Result<(Stub, Step), PoolError> {
         stub.revision = self.last.number + 1;
-        stub.changed = self.shared.clock.now().max(stub.changed.saturating_add(1));
+        stub.changed = self.shared.clock.now().max(stub.changed + Duration::from_nanos(1));
         let step = Step::Write { full: stub_path(&stub, b"")?, text: stub.encode() };
         Ok((stub, step))
     }

@@ -9,7 +9,7 @@ use super::placement::{self, Candidate};
 use super::stub::{Piece, Stub};
 use super::{Pool, Shared};
 use crate::format::{FileId, Metadata};
-use crate::world::{Nanos, unique_id};
+use crate::world::{Timestamp, unique_id};
 use gabion_platform::lock::Lockable;
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -44,7 +44,7 @@ impl Pool {
         path: &[u8],
         content: &mut dyn Read,
         metadata: &Metadata,
-        mtime: Nanos,
+        mtime: Timestamp,
     ) -> Result<PutResult, PoolError> {
         mirror_path(TREE, path)?;
         let mut objects = PendingObjects::new(&self.shared, metadata, mtime)?;
@@ -62,7 +62,7 @@ impl Pool {
         path: &[u8],
         target: &[u8],
         metadata: &Metadata,
-        mtime: Nanos,
+        mtime: Timestamp,
     ) -> Result<PutResult, PoolError> {
         let mut stub = new_stub(metadata, mtime, Vec::new(), 0)?;
         stub.link = Some(target.to_vec());
@@ -76,7 +76,7 @@ impl Pool {
 
 pub(crate) fn new_stub(
     metadata: &Metadata,
-    mtime: Nanos,
+    mtime: Timestamp,
     targets: Vec<TargetName>,
     block: u64,
 ) -> Result<Stub, PoolError> {
@@ -88,7 +88,7 @@ pub(crate) fn new_stub(
         size: 0,
         block,
         mtime,
-        changed: 0,
+        changed: Timestamp::EPOCH,
         metadata,
         targets,
         link: None,
@@ -100,7 +100,11 @@ pub(crate) fn new_stub(
 }
 
 impl<'a> PendingObjects<'a> {
-    fn new(shared: &'a Shared, metadata: &Metadata, mtime: Nanos) -> Result<PendingObjects<'a>, PoolError> {
+    fn new(
+        shared: &'a Shared,
+        metadata: &Metadata,
+        mtime: Timestamp,
+    ) -> Result<PendingObjects<'a>, PoolError> {
         let view = shared.view();
         let mut stub = new_stub(metadata, mtime, Vec::new(), view.config.block)?;
         let targets = placement::data_targets(&view, &stub.id.0, &BTreeSet::new())?;

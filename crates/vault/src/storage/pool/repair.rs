@@ -20,6 +20,7 @@ use crate::redundancy::read_up_to;
 use crate::retry::{Failure, Retry};
 use crate::storage::{IsRight, Repairable};
 use crate::tree::{Kind, Stat, Tree, absent_is_none, split};
+use crate::world::Timestamp;
 use gabion_platform::lock::Lockable;
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
@@ -71,7 +72,8 @@ impl PoolRepair {
         let stub = match found {
             Some(stub) => stub,
             None => {
-                let mut stub = new_stub(&Metadata::default(), 0, Vec::new(), view.config.block)?;
+                let mut stub =
+                    new_stub(&Metadata::default(), Timestamp::EPOCH, Vec::new(), view.config.block)?;
                 let taken = placement::domains_of_redundancy(&view, stub.id, path);
                 let chosen = placement::data_targets(&view, &stub.id.0, &taken)?;
                 stub.targets = chosen.into_iter().map(|candidate| candidate.name).collect();
@@ -283,7 +285,7 @@ impl Repairable for PoolRepair {
     fn finish(
         &mut self,
         metadata: &Metadata,
-        mtime: Option<i64>,
+        mtime: Option<Timestamp>,
         _is_right: IsRight<'_>,
     ) -> io::Result<(Vec<String>, Stat)> {
         self.finish_objects()?;

@@ -5,7 +5,7 @@ use crate::format::header::hex_digits;
 use crate::format::{FileId, Metadata};
 use crate::geometry::{BLOCK_UNIT, MAX_BLOCK, MAX_SIZE};
 use crate::tree::{Kind, Stat};
-use crate::world::Nanos;
+use crate::world::Timestamp;
 use std::fmt::Write;
 use std::ops::Range;
 use std::str::Lines;
@@ -37,9 +37,9 @@ pub struct Stub {
     /// Block size.
     pub block: u64,
     /// Time of the last change of the content.
-    pub mtime: Nanos,
+    pub mtime: Timestamp,
     /// Time of the last change of content or metadata; increases with every revision.
-    pub changed: Nanos,
+    pub changed: Timestamp,
     /// Owner, permissions, attributes.
     pub metadata: Metadata,
     /// Target names, by column.
@@ -49,7 +49,7 @@ pub struct Stub {
     /// Kind of a pipe, socket or device, which has no targets and no content.
     pub special: Option<Special>,
     /// Time of the last access, if a program has set it.
-    pub accessed: Option<Nanos>,
+    pub accessed: Option<Timestamp>,
     /// Number of names, if the stub lies apart from them; 0 if the stub is at its only name.
     pub names: u32,
     /// Objects are being written in place: bytes may change and be appended without an update of the stub.
@@ -188,7 +188,8 @@ impl Stub {
         let version = if says_more { version + MORE } else { version };
         let mut text = format!("{HEAD} {version}: {EXPLANATION}\n");
         let Metadata { mode, uid, gid, attributes, attributes_left_out } = &self.metadata;
-        let Stub { id, revision, size, block, mtime, changed, .. } = self;
+        let Stub { id, revision, size, block, .. } = self;
+        let (mtime, changed) = (self.mtime.nanoseconds(), self.changed.nanoseconds());
         // Writing to a string cannot fail.
         let _ = write!(
             text,
@@ -202,7 +203,7 @@ impl Stub {
             let _ = writeln!(text, "attribute = {} {}", hex(name), hex(value));
         }
         if says_more {
-            let accessed = self.accessed.map_or("never".to_owned(), |time| time.to_string());
+            let accessed = self.accessed.map_or("never".to_owned(), |time| time.nanoseconds().to_string());
             let special = self.special.map_or("no".to_owned(), Special::encode);
             let _ = writeln!(text, "accessed = {accessed}\nnames = {}\nspecial = {special}", self.names);
         }
@@ -275,7 +276,9 @@ impl<'a> Fields<'a> {
         let id = unhex(id).and_then(|id| id.try_into().ok()).ok_or(StubError::Field("id"))?;
         let (revision, size, stripe) =
             (self.number("revision")?, self.number("size")?, self.number("stripe")?);
-        let (block, mtime, changed) = (self.number("block")?, self.number("mtime")?, self.number("changed")?);
+        let block = self.number("block")?;
+        let mut time = |name| self.number(name).map(Timestamp::from_nanoseconds);
+        let (mtime, changed) = (time("mtime")?, time("changed")?);
         let mode = u32::from_str_radix(self.text("mode")?, 8).map_err(|_| StubError::Field("mode"))?;
         let (uid, gid) = (self.number("uid")?, self.number("gid")?);
         let attribute_count: usize = self.number("attributes")?;
@@ -290,7 +293,9 @@ impl<'a> Fields<'a> {
         if more {
             accessed = match self.text("accessed")? {
                 "never" => None,
-                time => Some(time.parse().map_err(|_| StubError::Field("accessed"))?),
+                time => {
+                    Some(Timestamp::from_nanoseconds(time.parse().map_err(|_| StubError::Field("accessed"))?))
+                }
             };
             names = self.number("names")?;
             special = match self.text("special")? {

@@ -288,6 +288,7 @@ mod tests {
     use crate::format::Metadata;
     use crate::storage::pool::{NewTarget, Options, Pool};
     use crate::world::Clock;
+    use crate::world::Timestamp;
     use std::time::Duration;
 
     /// A large pool is swept in several passes, each over some of the objects. No pass may remove referenced files or
@@ -302,7 +303,13 @@ mod tests {
         let pool = Pool::create("tank", &targets, 2, 4096, 1, options).unwrap();
         for number in 0..40 {
             let name = format!("dir {}/file {number}", number % 3);
-            pool.put(name.as_bytes(), &mut &[7; 10_000][..], &Metadata::default(), 5).unwrap();
+            pool.put(
+                name.as_bytes(),
+                &mut &[7; 10_000][..],
+                &Metadata::default(),
+                Timestamp::from_nanoseconds(5),
+            )
+            .unwrap();
         }
         // Unreferenced: copies of objects under other ids.
         let mut left = Vec::new();

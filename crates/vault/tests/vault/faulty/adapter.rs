@@ -8,10 +8,12 @@ use gabion_vault::storage::{
     Repairable, Repository, Storage, Target,
 };
 use gabion_vault::tree::{Names, Stat, join};
+use gabion_vault::world::Timestamp;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Operation in which a fault is injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +79,7 @@ impl Plan {
 
     fn stat(&self, point: Point, path: &[u8], stat: Stat) -> io::Result<Stat> {
         match self.ask(point, path) {
-            Some(InjectedFault::Another) => Ok(Stat { ctime: stat.ctime + 1, ..stat }),
+            Some(InjectedFault::Another) => Ok(Stat { ctime: stat.ctime + Duration::from_nanos(1), ..stat }),
             Some(_) => Err(eio()),
             None => Ok(stat),
         }
@@ -196,7 +198,7 @@ impl Repairable for FaultyRepair {
     fn finish(
         &mut self,
         metadata: &Metadata,
-        mtime: Option<i64>,
+        mtime: Option<Timestamp>,
         is_right: IsRight<'_>,
     ) -> io::Result<(Vec<String>, Stat)> {
         self.plan.check(Point::Finish, &self.path)?;

@@ -5,6 +5,7 @@ use super::adapter::{InjectedFault, Plan, Point};
 use super::faulty;
 use gabion_vault::catalogue::State;
 use gabion_vault::repair::{self, RepairError};
+use gabion_vault::world::Timestamp;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
@@ -335,7 +336,7 @@ fn nothing_is_pending_when_the_repair_of_a_renamed_file_was_finished() {
     plan.clear();
     // All blocks and the time are right already.
     let protected = fixture.vault.catalogue.find(b"file").unwrap().unwrap().generation.mtime;
-    let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(protected as u64);
+    let time = std::time::UNIX_EPOCH + protected.since(Timestamp::EPOCH);
     File::options().write(true).open(fixture.path("file")).unwrap().set_modified(time).unwrap();
     fs::rename(fixture.path("file"), fixture.path("other name")).unwrap();
     let left = fixture.protect();

@@ -92,6 +92,7 @@ mod tests {
     use crate::daemon::config::notify::Addresses;
     use crate::daemon::notifications::message::{self, Change, Item};
     use crate::daemon::notifications::topic::{Condition, Topic};
+    use gabion_vault::world::Timestamp;
 
     /// The text of a message comes from names of files and from other programs: no line of it becomes a header.
     #[test]
@@ -112,8 +113,9 @@ mod tests {
                 Condition::new(Topic::Lost, hostile, 1, hostile).detailed([hostile]).next(hostile);
             // Even if the texts were not cleaned before.
             condition.summary = hostile.to_owned();
-            let item = Item::new(&condition, Change::Began, 0);
-            let mut composed = message::compose("id".to_owned(), hostile, vec![item], false, 0, 0);
+            let item = Item::new(&condition, Change::Began, Timestamp::EPOCH);
+            let mut composed =
+                message::compose("id".to_owned(), hostile, vec![item], false, 0, Timestamp::EPOCH);
             composed.subject = format!("subject {hostile}");
             let mail = String::from_utf8(compose(&addresses, &composed).unwrap().formatted()).unwrap();
             let (headers, _) = mail.split_once("\r\n\r\n").unwrap();

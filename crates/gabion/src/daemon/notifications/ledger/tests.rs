@@ -6,7 +6,7 @@ use super::super::message::{Change, Message};
 use super::super::observe::SourceView;
 use super::super::topic::{Condition, Topic};
 use super::Ledger;
-use gabion_vault::world::{Nanos, SECOND};
+use gabion_vault::world::{SECOND, Timestamp};
 use proptest::prelude::{Strategy, any, prop};
 use proptest::{prop_assert, proptest};
 
@@ -38,10 +38,12 @@ fn view(conditions: &[(Topic, &str, u64)], undetermined: &[Topic]) -> Vec<Source
 }
 
 /// Looks once, and restarts in between.
-fn look(ledger: &mut Ledger, rules: &NotifyConfig, views: &[SourceView], second: Nanos) -> Option<Message> {
+fn look(ledger: &mut Ledger, rules: &NotifyConfig, views: &[SourceView], second: i64) -> Option<Message> {
     *ledger = Ledger::parse(std::str::from_utf8(&ledger.bytes()).unwrap()).unwrap();
-    ledger.observe(rules, views, second * SECOND);
-    ledger.compose(rules, "nas", "id", second * SECOND).then(|| ledger.message.clone().unwrap())
+    ledger.observe(rules, views, Timestamp::from_seconds(second));
+    ledger
+        .compose(rules, "nas", "id", Timestamp::from_seconds(second))
+        .then(|| ledger.message.clone().unwrap())
 }
 
 fn changes(message: Option<Message>) -> Vec<(Topic, Change)> {
@@ -55,18 +57,18 @@ fn a_state_is_told_once_then_reminded_of_and_its_end_is_told() {
     assert_eq!(look(&mut ledger, &rules, &damaged, 0), None, "it is collected");
     assert_eq!(look(&mut ledger, &rules, &damaged, 29), None);
     assert_eq!(changes(look(&mut ledger, &rules, &damaged, 30)), [(Topic::DamageFound, Change::Began)]);
-    ledger.arrived(31 * SECOND);
+    ledger.arrived(Timestamp::from_seconds(31));
     for second in (31..86430).step_by(600) {
         assert_eq!(look(&mut ledger, &rules, &damaged, second), None, "{second}");
     }
     assert_eq!(look(&mut ledger, &rules, &damaged, 86430), None, "it is collected");
     assert_eq!(changes(look(&mut ledger, &rules, &damaged, 86460)), [(Topic::DamageFound, Change::Lasts)]);
-    ledger.arrived(86460 * SECOND);
+    ledger.arrived(Timestamp::from_seconds(86460));
     let well = view(&[], &[]);
     assert_eq!(look(&mut ledger, &rules, &well, 90000), None);
     let message = look(&mut ledger, &rules, &well, 90030).unwrap();
     assert!(message.all_well && message.text.contains("OVER") && message.text.contains("All is well again"));
-    ledger.arrived(90030 * SECOND);
+    ledger.arrived(Timestamp::from_seconds(90030));
     assert_eq!(look(&mut ledger, &rules, &well, 200_000), None);
 }
 
@@ -76,7 +78,7 @@ fn messages_keep_their_distance_and_collect() {
     look(&mut ledger, &rules, &view(&[(Topic::TargetGone, "d1", 1)], &[]), 0);
     let two = view(&[(Topic::TargetGone, "d1", 1), (Topic::TargetGone, "d2", 1)], &[]);
     assert_eq!(changes(look(&mut ledger, &rules, &two, 30)).len(), 2);
-    ledger.arrived(30 * SECOND);
+    ledger.arrived(Timestamp::from_seconds(30));
     // It flaps: nothing is told of a state that is as it was told.
     for second in 31..329 {
         let flapping =
@@ -106,7 +108,7 @@ fn a_state_that_is_not_known_is_not_over() {
     let damaged = view(&[(Topic::DamageFound, "", 3)], &[]);
     look(&mut ledger, &rules, &damaged, 0);
     look(&mut ledger, &rules, &damaged, 30).unwrap();
-    ledger.arrived(30 * SECOND);
+    ledger.arrived(Timestamp::from_seconds(30));
     // As after a restart, until files are counted.
     assert_eq!(look(&mut ledger, &rules, &view(&[], &[Topic::DamageFound]), 1000), None);
     assert_eq!(look(&mut ledger, &rules, &damaged, 2000), None);
@@ -122,15 +124,15 @@ fn what_gets_worse_is_told_at_once_if_it_doubles_and_hourly_otherwise() {
     let damaged = |files| view(&[(Topic::DamageFound, "", files)], &[]);
     look(&mut ledger, &rules, &damaged(10), 0);
     look(&mut ledger, &rules, &damaged(10), 30).unwrap();
-    ledger.arrived(30 * SECOND);
+    ledger.arrived(Timestamp::from_seconds(30));
     look(&mut ledger, &rules, &damaged(15), 1000);
     assert_eq!(look(&mut ledger, &rules, &damaged(15), 1100), None);
     look(&mut ledger, &rules, &damaged(20), 1200);
     assert_eq!(changes(look(&mut ledger, &rules, &damaged(20), 1230)), [(Topic::DamageFound, Change::Worse)]);
-    ledger.arrived(1230 * SECOND);
+    ledger.arrived(Timestamp::from_seconds(1230));
     look(&mut ledger, &rules, &damaged(21), 1230 + 3600);
     assert!(look(&mut ledger, &rules, &damaged(21), 1230 + 3630).is_some());
-    ledger.arrived(5000 * SECOND);
+    ledger.arrived(Timestamp::from_seconds(5000));
     assert_eq!(look(&mut ledger, &rules, &damaged(1), 90_000), None, "fewer are no news");
 }
 
@@ -140,20 +142,20 @@ fn a_receiver_that_does_not_answer_gets_one_message_and_then_the_rest() {
     let damaged = view(&[(Topic::DamageFound, "", 1)], &[]);
     look(&mut ledger, &rules, &damaged, 0);
     let first = look(&mut ledger, &rules, &damaged, 30).unwrap();
-    let mut now = 30 * SECOND;
+    let mut now = Timestamp::from_seconds(30);
     let mut pauses = Vec::new();
     for _ in 0..12 {
         assert_eq!(ledger.due(now), Some(&first));
         assert!(!ledger.failed("refused", now));
         assert_eq!(ledger.due(now), None);
-        pauses.push((ledger.retry_at - now) / SECOND);
+        pauses.push(ledger.retry_at.since(now).as_secs());
         now = ledger.retry_at;
         let lost = view(&[(Topic::Lost, "", 1)], &[]);
-        assert_eq!(look(&mut ledger, &rules, &lost, now / SECOND), None, "one message is under way");
+        assert_eq!(look(&mut ledger, &rules, &lost, now.parts().0), None, "one message is under way");
     }
     assert_eq!(pauses, [30, 60, 120, 240, 480, 960, 1920, 3600, 3600, 3600, 3600, 3600]);
     ledger.arrived(now);
-    let next = look(&mut ledger, &rules, &view(&[(Topic::Lost, "", 1)], &[]), now / SECOND);
+    let next = look(&mut ledger, &rules, &view(&[(Topic::Lost, "", 1)], &[]), now.parts().0);
     let both = changes(next);
     assert_eq!(both, [(Topic::Lost, Change::Began), (Topic::DamageFound, Change::Ended)]);
 }
@@ -164,10 +166,10 @@ fn a_message_that_is_refused_for_a_week_is_discarded_and_counted() {
     let damaged = view(&[(Topic::DamageFound, "", 1)], &[]);
     look(&mut ledger, &rules, &damaged, 0);
     look(&mut ledger, &rules, &damaged, 30).unwrap();
-    let week = 7 * 86400 * SECOND;
+    let week = Timestamp::from_seconds(7 * 86400);
     assert!(!ledger.failed("413", week));
     assert!(ledger.failed("413", week + 31 * SECOND));
-    let later = week / SECOND + 100;
+    let (later, _) = (week + 100 * SECOND).parts();
     look(&mut ledger, &rules, &damaged, later);
     let message = look(&mut ledger, &rules, &damaged, later + 30).unwrap();
     assert!(message.text.contains("were discarded: 1"), "{}", message.text);
@@ -179,14 +181,14 @@ fn a_receiver_gets_only_what_it_asked_for() {
     rules.topics = [Topic::Lost].into();
     let both = view(&[(Topic::Lost, "", 1), (Topic::DamageFound, "", 1)], &[]);
     let mut ledger = Ledger::default();
-    ledger.observe(&rules, &both, 0);
+    ledger.observe(&rules, &both, Timestamp::EPOCH);
     assert_eq!(ledger.open(), 1);
     rules.topics.clear();
     rules.least = Severity::Error;
-    ledger.observe(&rules, &both, 0);
+    ledger.observe(&rules, &both, Timestamp::EPOCH);
     assert_eq!(ledger.open(), 1);
     rules.sources = ["b".to_owned()].into();
-    ledger.observe(&rules, &both, 0);
+    ledger.observe(&rules, &both, Timestamp::EPOCH);
     assert_eq!(ledger.open(), 0);
 }
 
@@ -197,14 +199,14 @@ fn a_clock_that_jumps_delays_nothing() {
     look(&mut ledger, &rules, &damaged, 1_000_000);
     assert_eq!(look(&mut ledger, &rules, &damaged, 100), None);
     assert!(look(&mut ledger, &rules, &damaged, 130).is_some());
-    assert!(!ledger.failed("refused", 200_000 * SECOND));
-    assert!(ledger.due(200 * SECOND).is_some(), "the next attempt is days ahead");
+    assert!(!ledger.failed("refused", Timestamp::from_seconds(200_000)));
+    assert!(ledger.due(Timestamp::from_seconds(200)).is_some(), "the next attempt is days ahead");
 }
 
 #[test]
 fn a_damaged_file_is_not_a_ledger() {
     let mut ledger = Ledger::default();
-    ledger.observe(&rules(), &view(&[(Topic::Lost, "x", 1)], &[]), 0);
+    ledger.observe(&rules(), &view(&[(Topic::Lost, "x", 1)], &[]), Timestamp::EPOCH);
     let bytes = ledger.bytes();
     for length in 0..bytes.len() {
         assert!(Ledger::parse(std::str::from_utf8(&bytes[..length]).unwrap()).is_none());
@@ -225,15 +227,15 @@ fn the_file_is_bounded() {
     });
     let conditions: Vec<Condition> = conditions.collect();
     for condition in &conditions {
-        ledger.note(&rules, condition.clone(), 0);
+        ledger.note(&rules, condition.clone(), Timestamp::EPOCH);
     }
     let views = [SourceView { name: "a".to_owned(), is_settled: true, conditions, undetermined: Vec::new() }];
-    ledger.observe(&rules, &views, 0);
-    ledger.observe(&rules, &views, 60 * SECOND);
-    assert!(!ledger.compose(&rules, "nas", "id", 0));
-    assert!(ledger.compose(&rules, "nas", "id", 60 * SECOND));
+    ledger.observe(&rules, &views, Timestamp::EPOCH);
+    ledger.observe(&rules, &views, Timestamp::from_seconds(60));
+    assert!(!ledger.compose(&rules, "nas", "id", Timestamp::EPOCH));
+    assert!(ledger.compose(&rules, "nas", "id", Timestamp::from_seconds(60)));
     for condition in &views[0].conditions {
-        ledger.note(&rules, condition.clone(), 0);
+        ledger.note(&rules, condition.clone(), Timestamp::EPOCH);
     }
     let bytes = ledger.bytes();
     assert!((bytes.len() as u64) < gabion_vault::private::MAX_TEXT, "{}", bytes.len());
@@ -264,14 +266,14 @@ proptest! {
             let message = look(&mut ledger, &rules, &view(&now, &[]), second);
             seen(message);
             match answers {
-                true => ledger.arrived(second * SECOND),
-                false => drop(ledger.failed("no", second * SECOND)),
+                true => ledger.arrived(Timestamp::from_seconds(second)),
+                false => drop(ledger.failed("no", Timestamp::from_seconds(second))),
             }
         }
         let now: Vec<_> = topics.iter().zip(last).filter(|it| it.1).map(|it| (*it.0, "", 1)).collect();
         let mut end = [false; 3];
         for _ in 0..4 {
-            ledger.arrived(second * SECOND);
+            ledger.arrived(Timestamp::from_seconds(second));
             second += 400;
             end = seen(look(&mut ledger, &rules, &view(&now, &[]), second));
         }

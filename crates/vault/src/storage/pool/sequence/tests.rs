@@ -2,6 +2,7 @@ use super::{Durability, Position, Prepared, Record, RecordFiles, SLOTS, Step, pr
 use crate::format::{FileId, Metadata};
 use crate::storage::pool::put::new_stub;
 use crate::tree::Tree;
+use crate::world::Timestamp;
 use std::fs;
 
 fn steps() -> Vec<Step> {
@@ -69,7 +70,7 @@ fn a_stub_of_a_new_name_replaces_nothing_but_a_name_without_a_stub() {
     let mut last = Position::start();
     let mut make = |there: &[u8]| {
         fs::write(&path, there).unwrap();
-        let mut stub = new_stub(&Metadata::default(), 1, Vec::new(), 0).unwrap();
+        let mut stub = new_stub(&Metadata::default(), Timestamp::from_nanoseconds(1), Vec::new(), 0).unwrap();
         (stub.link, stub.size) = (Some(b"b".to_vec()), 1);
         let record = last.next(vec![Step::Write { full: b"tree/a".to_vec(), text: stub.encode() }]);
         last = record.position();

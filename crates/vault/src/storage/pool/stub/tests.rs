@@ -3,6 +3,7 @@
 use super::{LinkStub, Piece, Special, Stub, StubError};
 use crate::format::{FileId, Metadata};
 use crate::geometry::{Geometry, Tail};
+use crate::world::Timestamp;
 
 fn stub() -> Stub {
     let attributes =
@@ -12,8 +13,8 @@ fn stub() -> Stub {
         revision: 7,
         size: 1_000_000,
         block: 4096,
-        mtime: -5,
-        changed: i64::MAX,
+        mtime: Timestamp::from_nanoseconds(-5),
+        changed: Timestamp::MAX,
         metadata: Metadata { mode: 0o4755, uid: 1, gid: 2, attributes, attributes_left_out: true },
         targets: ["d1", "d2", "d3"].map(|name| name.parse().unwrap()).to_vec(),
         link: None,
@@ -43,12 +44,12 @@ fn optional_fields_raise_the_version() {
         block: 0,
         size: 0,
         special: Some(what),
-        accessed: Some(-7),
+        accessed: Some(Timestamp::from_nanoseconds(-7)),
         ..stub()
     };
     let all = [Special::Pipe, Special::Socket, Special::Character(1, 3), Special::Block(u32::MAX, 0)];
     let specials = all.map(special);
-    let linked = [Stub { names: 3, ..stub() }, Stub { accessed: Some(i64::MIN), ..stub() }];
+    let linked = [Stub { names: 3, ..stub() }, Stub { accessed: Some(Timestamp::MIN), ..stub() }];
     for stub in specials.into_iter().chain(linked) {
         assert!(stub.encode().starts_with("gabion pool stub 3: "));
         assert_eq!(Stub::decode(stub.encode().as_bytes()).as_ref(), Ok(&stub));
