@@ -8,6 +8,7 @@ mod doctor;
 mod forecast;
 mod groups;
 mod info;
+mod init;
 mod manual;
 mod mount;
 mod notify;
@@ -65,6 +66,12 @@ enum Command {
     Work(vault::work::Args),
     /// Mount a directory or pool, and protect what is written through the mount
     Mount(mount::Args),
+    /// List what the daemon recorded: damage, repairs, scrubs, lost targets, decisions
+    Events(vault::history::Args),
+    /// Sum protected files by directory, owner or extension
+    Report(vault::report::Args),
+    /// Write a first configuration of the daemon, with questions and explanations
+    Init(init::Args),
     /// Protect, scrub and rebuild many directories and pools from one process
     Daemon(daemon::Args),
     /// Test the receivers of notifications of a daemon's configuration
@@ -103,6 +110,7 @@ impl Cli {
         match &self.command {
             Command::Status(_) | Command::Diff(_) | Command::Policy(_) | Command::Whatif(_) => true,
             Command::Forecast(_) | Command::Info(_) | Command::Bench(_) => true,
+            Command::Events(_) | Command::Report(_) => true,
             Command::Completions(_) | Command::Doctor(_) | Command::ProbePath(_) => true,
             Command::Pool(args) => args.only_reads(),
             Command::Shard(args) => args.only_reads(),
@@ -130,6 +138,9 @@ impl Cli {
             Command::Work(args) => args.run(),
             Command::Mount(args) => args.run(),
             Command::Daemon(args) => args.run(),
+            Command::Events(args) => args.run(),
+            Command::Report(args) => args.run(),
+            Command::Init(args) => args.run(),
             Command::Notify(args) => args.run(),
             Command::Pool(args) => args.run(),
             Command::Shard(args) => args.run(),

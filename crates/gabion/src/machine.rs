@@ -39,7 +39,7 @@ pub enum Reason {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Machine {
     /// Version of this program.
-    pub version: &'static str,
+    pub program: &'static str,
     /// The processor.
     pub cpu: Cpu,
     /// Threads that the engine uses by default.
@@ -89,7 +89,7 @@ impl Machine {
         // The choice follows from these measurements, which are made once per process, unless it is forced.
         let chosen_because = if KernelSet::forced() { Reason::Forced } else { Reason::Measured };
         Ok(Machine {
-            version: env!("CARGO_PKG_VERSION"),
+            program: env!("CARGO_PKG_VERSION"),
             cpu: Cpu::of_this_machine(),
             threads: std::thread::available_parallelism().map_or(1, |count| count.get()),
             thresholds: Thresholds::of(*Tuning::of_machine()),

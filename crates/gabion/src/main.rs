@@ -5,6 +5,7 @@
 #[macro_use]
 mod output;
 mod commands;
+mod progress;
 
 use clap::{ArgMatches, FromArgMatches};
 use gabion::exit::{Outcome, error_message};

@@ -52,7 +52,7 @@ pub(crate) fn print(text: Arguments<'_>) {
 
 /// Prints a report as one line of JSON on standard output.
 pub(crate) fn print_json(report: &impl Serialize) {
-    outln!("{}", report::line(report));
+    outln!("{}", report::document(report));
 }
 
 /// Writes to standard error, which nobody may be reading.
@@ -85,6 +85,9 @@ pub(crate) struct OutputArgs {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
+    /// With --json: before it, print a line for each step of the work, and for each second of it
+    #[arg(long, requires = "json")]
+    pub(crate) progress: bool,
     /// Print errors and warnings only
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -115,10 +118,11 @@ impl OutputArgs {
             return ProgressBar::hidden();
         }
         let (total, template) = match amount {
-            Amount::Bytes(Some(total)) => {
-                (Some(total), "{prefix} {wide_bar} {bytes}/{total_bytes} {binary_bytes_per_sec} eta {eta}")
-            }
-            Amount::Bytes(None) => (None, "{prefix} {spinner} {bytes} {binary_bytes_per_sec}"),
+            Amount::Bytes(Some(total)) => (
+                Some(total),
+                "{prefix} {wide_bar} {bytes}/{total_bytes}{msg} {binary_bytes_per_sec} eta {eta}",
+            ),
+            Amount::Bytes(None) => (None, "{prefix} {spinner} {bytes}{msg} {binary_bytes_per_sec}"),
             Amount::Files(Some(total)) => (Some(total), "{prefix} {wide_bar} {pos}/{len} files eta {eta}"),
             Amount::Files(None) => (None, "{prefix} {spinner} {human_pos} files {per_sec}"),
         };
@@ -134,11 +138,23 @@ impl OutputArgs {
     }
 }
 
+/// A step with its bar.
+struct Step {
+    bar: ProgressBar,
+    amount: Amount,
+    files: u64,
+}
+
+/// Shows how many files are done beside a bar of bytes: many small ones move it little.
+pub(crate) fn show_files(bar: &ProgressBar, done: u64) {
+    bar.set_message(format!(", {}", files(done)));
+}
+
 /// Progress bars for the steps of a command.
 pub(crate) struct Steps<'a> {
     /// None if no bar is visible.
     output: Option<&'a OutputArgs>,
-    bar: Mutex<Option<(ProgressBar, Amount)>>,
+    bar: Mutex<Option<Step>>,
 }
 
 impl Steps<'_> {
@@ -146,7 +162,7 @@ impl Steps<'_> {
     pub(crate) fn begin(&self, name: &'static str, amount: Amount) {
         self.end();
         if let Some(output) = self.output {
-            *sync::lock(&self.bar) = Some((output.bar(name, amount), amount));
+            *sync::lock(&self.bar) = Some(Step { bar: output.bar(name, amount), amount, files: 0 });
         }
     }
 
@@ -155,16 +171,23 @@ impl Steps<'_> {
         if self.output.is_none() {
             return;
         }
-        match &*sync::lock(&self.bar) {
-            Some((bar, Amount::Bytes(_))) => bar.inc(bytes),
-            Some((bar, Amount::Files(_))) => bar.inc(files),
-            None => {}
+        let mut step = sync::lock(&self.bar);
+        let Some(Step { bar, amount, files: done }) = step.as_mut() else { return };
+        *done += files;
+        match amount {
+            Amount::Bytes(_) => {
+                bar.inc(bytes);
+                if files > 0 {
+                    show_files(bar, *done);
+                }
+            }
+            Amount::Files(_) => bar.inc(files),
         }
     }
 
     fn end(&self) {
-        if let Some((bar, _)) = sync::lock(&self.bar).take() {
-            bar.finish_and_clear();
+        if let Some(step) = sync::lock(&self.bar).take() {
+            step.bar.finish_and_clear();
         }
     }
 }

@@ -1,15 +1,18 @@
 //! JSON reports of the commands and the daemon, as types. `docs/reference/json.md` documents their keys.
 //!
-//! Paths and other bytes that need not be UTF-8 are escaped as on the terminal.
+//! Times are [`Time`], in RFC 3339, and paths [`PathName`]: their text, and their bytes where that is not exact.
 
+mod account;
 mod check;
 pub(crate) mod daemon;
 mod doctor;
 mod events;
 pub mod forecast;
 mod forget;
+mod init;
 pub mod notifications;
 pub mod pool;
+mod progress;
 mod replaced;
 mod selected;
 pub mod shard;
@@ -18,10 +21,13 @@ mod time;
 mod vault;
 pub mod work;
 
+pub use account::{AccountReport, GroupName};
 pub use check::{CheckReport, CheckedFile};
 pub use doctor::DoctorReport;
 pub use events::{Event, LiveStatus, SourceEvent, WorkerReport};
 pub use forget::ForgetReport;
+pub use init::InitReport;
+pub use progress::ProgressReport;
 pub use replaced::{ReplacedReport, ReplacedRun};
 pub use time::{NoTime, PathName, Time};
 
@@ -42,6 +48,7 @@ use gabion_vault::repair::Repaired;
 use gabion_vault::scrub::Overdue;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 use std::fmt::Display;
 use std::ops::Range;
 use std::path::Path;
@@ -52,6 +59,22 @@ pub fn line(report: &impl Serialize) -> String {
     match serde_json::to_value(report) {
         Ok(value) => value.to_string(),
         Err(error) => line(&ErrorReport { error: error.to_string() }),
+    }
+}
+
+/// Version of the documents that commands print. Keys are added within a version; a change of a key's meaning is a new
+/// version.
+pub const VERSION: u32 = 1;
+
+/// A document that a command prints, with its version, as one line of JSON.
+pub fn document(report: &impl Serialize) -> String {
+    match serde_json::to_value(report) {
+        Ok(Value::Object(mut keys)) => {
+            keys.entry("version").or_insert(VERSION.into());
+            Value::Object(keys).to_string()
+        }
+        Ok(value) => value.to_string(),
+        Err(error) => document(&ErrorReport { error: error.to_string() }),
     }
 }
 
@@ -82,9 +105,9 @@ pub fn system_path_text(path: &Path) -> String {
     DisplayPath::path(path).to_string()
 }
 
-/// Escaped texts of paths.
-pub fn path_texts(paths: &[Vec<u8>]) -> Vec<String> {
-    paths.iter().map(|path| path_text(path)).collect()
+/// Names of paths.
+pub fn path_names(paths: &[Vec<u8>]) -> Vec<PathName> {
+    paths.iter().map(|path| PathName::new(path)).collect()
 }
 
 /// An error of one file.
@@ -157,7 +180,8 @@ impl ByteRange {
 /// Byte ranges of one file, as pairs of start and end.
 #[derive(Debug, Clone, Serialize)]
 pub struct FileRanges {
-    path: String,
+    #[serde(flatten)]
+    path: PathName,
     ranges: Vec<[u64; 2]>,
 }
 
@@ -165,7 +189,7 @@ impl FileRanges {
     /// Of a path and its ranges.
     pub fn new((path, ranges): &(Vec<u8>, Vec<Range<u64>>)) -> FileRanges {
         FileRanges {
-            path: path_text(path),
+            path: PathName::new(path),
             ranges: ranges.iter().map(|range| [range.start, range.end]).collect(),
         }
     }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accept;
+pub mod accounting;
 mod bit_set;
 pub mod catalogue;
 pub mod catalogue_rebuild;

@@ -19,13 +19,11 @@ pub const REPLACED: &[u8] = b"replaced";
 const NEVER_BEFORE: Duration = Duration::from_secs(86400);
 
 /// Files that were replaced in one run.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// Name of the run's directory.
-    #[serde(skip)]
     pub name: Vec<u8>,
     /// Time of the run.
-    #[serde(serialize_with = "crate::nanoseconds::serialize")]
     pub at: Timestamp,
     /// Number of files.
     pub files: u64,

@@ -6,9 +6,9 @@ use clap::Command;
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "Protect and check",
-        &["protect", "status", "diff", "scrub", "check", "repair", "replaced", "approve", "forget"],
+        &["protect", "status", "report", "diff", "scrub", "check", "repair", "replaced", "approve", "forget"],
     ),
-    ("Protect continuously", &["watch", "mount", "daemon", "notify", "work"]),
+    ("Protect continuously", &["init", "watch", "mount", "daemon", "events", "notify", "work"]),
     ("Pools and shards", &["pool", "shard"]),
     ("Plan", &["policy", "whatif", "forecast", "doctor"]),
     ("Maintain", &["catalogue", "changelog"]),

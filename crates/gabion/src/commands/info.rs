@@ -29,7 +29,7 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         let machine = Machine::look().context("choosing a kernel")?;
-        let text = if self.json { serde_json::to_string(&machine)? + "\n" } else { table(&machine)? };
+        let text = if self.json { gabion::report::document(&machine) + "\n" } else { table(&machine)? };
         out!("{text}");
         Ok(Outcome::Fine)
     }
@@ -39,7 +39,7 @@ fn table(machine: &Machine) -> Result<String, std::fmt::Error> {
     let known = |count: Option<usize>| count.map_or("unknown".to_owned(), |count| count.to_string());
     let cpu = &machine.cpu;
     let mut text = String::new();
-    writeln!(text, "gabion     {}", machine.version)?;
+    writeln!(text, "gabion     {}", machine.program)?;
     writeln!(text, "cpu        {} ({})", cpu.model.as_deref().unwrap_or("unknown"), cpu.architecture)?;
     writeln!(text, "cores      {}, hardware threads {}", known(cpu.cores), known(cpu.hardware_threads))?;
     let caches = cpu.caches.iter().map(|cache| {

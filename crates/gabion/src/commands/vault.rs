@@ -6,6 +6,7 @@ pub(super) mod check;
 pub(super) mod diff;
 pub(super) mod events;
 pub(super) mod forget;
+pub(super) mod history;
 mod lists;
 pub(super) mod move_changelog;
 pub(super) mod policy;
@@ -13,6 +14,7 @@ pub(super) mod protect;
 pub(super) mod protection_args;
 pub(super) mod repair;
 pub(super) mod replaced;
+pub(super) mod report;
 pub(super) mod scrub;
 pub(super) mod status;
 mod status_metrics;
@@ -22,6 +24,7 @@ pub(super) mod work;
 
 use crate::commands::pool::Names;
 use crate::output::{Amount, OutputArgs, note_interruption, stopped_by_signal};
+use crate::progress::ProgressLines;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::changelog;
 use gabion_vault::policy::Rate;
@@ -222,9 +225,15 @@ impl OutputArgs {
         work: impl FnOnce(RunContext<'_>) -> T,
     ) -> anyhow::Result<T> {
         let (stop, steps) = (stopped_by_signal()?, self.steps());
-        let progress = |step: Progress| match step {
-            Progress::Step(name, ahead) => steps.begin(name, amount(ahead)),
-            Progress::Done(files, bytes) | Progress::Elsewhere(files, bytes) => steps.advance(files, bytes),
+        let lines = ProgressLines::new(self.progress);
+        let progress = |step: Progress| {
+            match step {
+                Progress::Step(name, ahead) => steps.begin(name, amount(ahead)),
+                Progress::Done(files, bytes) | Progress::Elsewhere(files, bytes) => {
+                    steps.advance(files, bytes)
+                }
+            }
+            lines.note(step);
         };
         let stopped = || stop.load(Ordering::Relaxed);
         let rate = effort.limit.map(|rate| rate.0);

@@ -9,6 +9,8 @@
 
 mod history;
 
+pub use history::recorded;
+
 use super::{LogEntry, Tell};
 use crate::report::{PathName, Time};
 use gabion_platform::sync::lock;

@@ -1,6 +1,6 @@
 //! Report of `gabion check`.
 
-use super::{FileFailure, path_text};
+use super::{FileFailure, PathName};
 use gabion_vault::check::{Checked, Verdict};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ pub struct CheckReport {
     /// Files that are neither unchanged nor verified.
     pub files: Vec<CheckedFile>,
     /// Named paths that were not checked before the deadline.
-    pub unchecked: Vec<String>,
+    pub unchecked: Vec<PathName>,
     /// Vaults that could not be opened or read.
     pub failed: Vec<FileFailure>,
     /// Bytes read.
@@ -27,7 +27,8 @@ pub struct CheckReport {
 #[derive(Debug, Clone, Serialize)]
 pub struct CheckedFile {
     /// Path, as far as possible as it was named.
-    pub path: String,
+    #[serde(flatten)]
+    pub path: PathName,
     /// The verdict's word.
     pub verdict: &'static str,
     /// Reason of a failure, and remarks.
@@ -47,7 +48,7 @@ impl CheckReport {
         if let Verdict::Failed(why) = &checked.verdict {
             notes.insert(0, why.to_string());
         }
-        self.files.push(CheckedFile { path: path_text(path), verdict: word, notes });
+        self.files.push(CheckedFile { path: PathName::new(path), verdict: word, notes });
     }
 
     /// Number of files with a verdict.

@@ -1,10 +1,10 @@
 //! Events of `watch`, `mount` and `daemon run`, one JSON object per line.
 
-use super::{DamagedFile, FileFailure, FileRanges, HeldReport, path_texts, system_path_text};
+use super::{DamagedFile, FileFailure, FileRanges, HeldReport, PathName, Time, path_names};
 use crate::compute;
 use gabion_vault::monitor::{Notice, Status};
 use gabion_vault::worker::Done;
-use gabion_vault::world::{Timestamp, moment};
+use gabion_vault::world::Timestamp;
 use serde::Serialize;
 use std::path::Path;
 
@@ -29,7 +29,7 @@ pub enum Event {
         /// Why fanotify is not used.
         instead: Option<String>,
         /// Mount points in the tree, which have no events.
-        mounts: Vec<String>,
+        mounts: Vec<PathName>,
         /// Directories without a watch.
         unwatched: Vec<FileFailure>,
     },
@@ -51,7 +51,7 @@ pub enum Event {
     /// A scan ended.
     Scanned {
         /// Scanned directories; an empty name stands for the whole tree.
-        within: Vec<String>,
+        within: Vec<PathName>,
         /// Files seen.
         files: u64,
         /// Changes found.
@@ -59,7 +59,7 @@ pub enum Event {
         /// Directories and files that could not be read.
         unreadable: Vec<FileFailure>,
         /// Changed write-once files.
-        write_once_changed: Vec<String>,
+        write_once_changed: Vec<PathName>,
         /// Duration.
         seconds: f64,
     },
@@ -84,9 +84,9 @@ pub enum Event {
     /// A mount serves requests.
     Mounted {
         /// The directory, or the name of the pool.
-        source: String,
+        source: PathName,
         /// The mount point.
-        mountpoint: String,
+        mountpoint: PathName,
         /// The process.
         process: u32,
     },
@@ -112,8 +112,8 @@ impl Event {
     /// Of a mount that serves requests.
     pub fn mounted(source: &Path, mountpoint: &Path) -> Event {
         Event::Mounted {
-            source: system_path_text(source),
-            mountpoint: system_path_text(mountpoint),
+            source: PathName::system(source),
+            mountpoint: PathName::system(mountpoint),
             process: gabion_vault::world::process(),
         }
     }
@@ -124,18 +124,18 @@ impl Event {
             Notice::WatchStarted { source, instead, mounts, unwatched } => Event::WatchStarted {
                 source,
                 instead: instead.clone(),
-                mounts: path_texts(mounts),
+                mounts: path_names(mounts),
                 unwatched: unwatched.iter().map(FileFailure::new).collect(),
             },
             Notice::FilesystemWide(why) => Event::FilesystemWide { why: why.clone() },
             Notice::Gap(loss) => Event::Gap { why: loss.words().to_owned() },
             Notice::Recorded(changes) => Event::Recorded { changes: *changes },
             Notice::Scanned(scan) => Event::Scanned {
-                within: path_texts(&scan.within),
+                within: path_names(&scan.within),
                 files: scan.files,
                 changes: scan.changes,
                 unreadable: scan.unreadable.iter().map(FileFailure::new).collect(),
-                write_once_changed: path_texts(&scan.write_once),
+                write_once_changed: path_names(&scan.write_once),
                 seconds: scan.seconds,
             },
             Notice::Worked(done) => Event::Worked(Box::new(WorkerReport::new(done))),
@@ -162,7 +162,7 @@ pub struct WorkerReport {
     failures: u64,
     failed: Vec<FileFailure>,
     damaged: Vec<DamagedFile>,
-    write_once_changed: Vec<String>,
+    write_once_changed: Vec<PathName>,
     unrecoverable: Vec<FileRanges>,
     reconstructed: Vec<FileRanges>,
     changed_in_growth: Vec<FileRanges>,
@@ -184,7 +184,7 @@ impl WorkerReport {
             failures: done.failures,
             failed: done.failed.iter().map(FileFailure::new).collect(),
             damaged: done.damaged.iter().map(DamagedFile::new).collect(),
-            write_once_changed: path_texts(&done.write_once),
+            write_once_changed: path_names(&done.write_once),
             unrecoverable: done.unrecoverable.iter().map(FileRanges::new).collect(),
             reconstructed: done.reconstructed.iter().map(FileRanges::new).collect(),
             changed_in_growth: done.changed.iter().map(FileRanges::new).collect(),
@@ -202,7 +202,7 @@ pub struct LiveStatus {
     pending: u64,
     scans: u64,
     lag_seconds: f64,
-    last_scan: Option<String>,
+    last_scan: Option<Time>,
     done: WorkerReport,
     held: Option<HeldReport>,
     trouble: Option<String>,
@@ -220,7 +220,7 @@ impl LiveStatus {
             pending: status.pending,
             scans: status.scans,
             lag_seconds: status.lag(now).as_secs_f64(),
-            last_scan: status.last_scan.map(moment),
+            last_scan: status.last_scan.map(Time),
             done: WorkerReport::new(&status.done),
             held: status.held.as_ref().map(HeldReport::new),
             trouble: status.trouble.clone(),

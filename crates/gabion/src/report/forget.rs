@@ -1,6 +1,6 @@
 //! Report of `gabion forget`.
 
-use super::system_path_text;
+use super::PathName;
 use gabion_vault::vault::Removal;
 use serde::Serialize;
 
@@ -9,13 +9,13 @@ use serde::Serialize;
 #[serde(tag = "command", rename = "forget")]
 pub struct ForgetReport {
     removed: bool,
-    root: String,
-    repository: String,
-    pointer: Option<String>,
+    root: PathName,
+    repository: PathName,
+    pointer: Option<PathName>,
     files: u64,
     bytes: u64,
     replaced_files: u64,
-    kept: Vec<String>,
+    kept: Vec<PathName>,
     resumed: bool,
 }
 
@@ -24,13 +24,13 @@ impl ForgetReport {
     pub fn new(removal: &Removal, removed: bool) -> ForgetReport {
         ForgetReport {
             removed,
-            root: system_path_text(&removal.root),
-            repository: system_path_text(&removal.repository),
-            pointer: removal.pointer.as_deref().map(system_path_text),
+            root: PathName::system(&removal.root),
+            repository: PathName::system(&removal.repository),
+            pointer: removal.pointer.as_deref().map(PathName::system),
             files: removal.files,
             bytes: removal.bytes,
             replaced_files: removal.replaced,
-            kept: removal.foreign.iter().map(|path| system_path_text(path)).collect(),
+            kept: removal.foreign.iter().map(|path| PathName::system(path)).collect(),
             resumed: removal.is_resumed,
         }
     }

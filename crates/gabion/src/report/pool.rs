@@ -1,13 +1,12 @@
 //! Reports of `gabion pool`.
 
-use super::{FileFailure, PathName, path_text};
+use super::{FileFailure, PathName, Time};
 use gabion_vault::pool_rebuild::survey::{FileHealth, PoolOverview};
 use gabion_vault::pool_rebuild::{self, FileError, Plan, PlannedFile, RebuildReport, TargetFill};
 use gabion_vault::storage::pool::config::{Config, TargetName};
 use gabion_vault::storage::pool::stub::Stub;
 use gabion_vault::storage::pool::{DirectoryEntry, HealReport, Orphan, Status, Sweep};
 use gabion_vault::tree::Kind;
-use gabion_vault::world::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -162,11 +161,11 @@ pub struct ListReport<'a> {
 /// A directory entry.
 #[derive(Debug, Serialize)]
 pub struct EntryReport {
-    path: String,
+    #[serde(flatten)]
+    path: PathName,
     kind: &'static str,
     size: u64,
-    #[serde(serialize_with = "gabion_vault::nanoseconds::serialize")]
-    mtime: Timestamp,
+    mtime: Time,
     mode: String,
     uid: u32,
     gid: u32,
@@ -190,7 +189,7 @@ impl EntryReport {
     pub fn new(path: &[u8], listed: &DirectoryEntry) -> EntryReport {
         let stat = &listed.stat;
         EntryReport {
-            path: String::from_utf8_lossy(path).into_owned(),
+            path: PathName::new(path),
             kind: match stat.kind {
                 Kind::Directory => "directory",
                 Kind::Link => "link",
@@ -198,7 +197,7 @@ impl EntryReport {
                 Kind::File => "file",
             },
             size: stat.size,
-            mtime: stat.mtime,
+            mtime: Time(stat.mtime),
             mode: format!("{:o}", stat.mode),
             uid: stat.uid,
             gid: stat.gid,
@@ -262,7 +261,8 @@ pub struct SweptReport<'a> {
 #[derive(Debug, Serialize)]
 struct OrphanReport<'a> {
     target: &'a str,
-    path: String,
+    #[serde(flatten)]
+    path: PathName,
     bytes: u64,
 }
 
@@ -271,7 +271,7 @@ impl<'a> SweptReport<'a> {
     pub fn new(swept: &'a Sweep, dry_run: bool) -> SweptReport<'a> {
         let orphan = |orphan: &'a Orphan| OrphanReport {
             target: &orphan.target,
-            path: String::from_utf8_lossy(&orphan.path).into_owned(),
+            path: PathName::new(&orphan.path),
             bytes: orphan.bytes,
         };
         SweptReport {
@@ -357,7 +357,8 @@ struct PlanReport<'a> {
 /// A file of a plan.
 #[derive(Debug, Serialize)]
 struct PlannedFileReport<'a> {
-    path: String,
+    #[serde(flatten)]
+    path: PathName,
     health: FileHealth,
     spare: i64,
     bytes: u64,
@@ -367,7 +368,7 @@ struct PlannedFileReport<'a> {
 impl<'a> PlanReport<'a> {
     fn new(plan: &'a Plan) -> PlanReport<'a> {
         let file = |item: &'a PlannedFile| PlannedFileReport {
-            path: path_text(&item.path),
+            path: PathName::new(&item.path),
             health: item.health,
             spare: item.spare,
             bytes: item.bytes,

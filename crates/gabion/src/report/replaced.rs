@@ -1,8 +1,7 @@
 //! Report of `gabion replaced`.
 
-use super::path_text;
+use super::{PathName, Time, path_text};
 use gabion_vault::replaced::Run;
-use gabion_vault::world::Timestamp;
 use serde::Serialize;
 
 /// Content that repair replaced.
@@ -19,15 +18,15 @@ pub struct ReplacedReport {
 #[derive(Debug, Serialize)]
 pub struct ReplacedRun {
     run: String,
-    #[serde(serialize_with = "gabion_vault::nanoseconds::serialize")]
-    at: Timestamp,
+    at: Time,
     bytes: u64,
     files: Vec<ReplacedFile>,
 }
 
 #[derive(Debug, Serialize)]
 struct ReplacedFile {
-    path: String,
+    #[serde(flatten)]
+    path: PathName,
     size: u64,
     bytes: u64,
 }
@@ -35,16 +34,16 @@ struct ReplacedFile {
 impl ReplacedRun {
     /// Of a run, without its files.
     pub fn new(run: &Run) -> ReplacedRun {
-        ReplacedRun { run: path_text(&run.name), at: run.at, bytes: run.bytes, files: Vec::new() }
+        ReplacedRun { run: path_text(&run.name), at: Time(run.at), bytes: run.bytes, files: Vec::new() }
     }
 
     /// Adds a file by its path in the tree, its size and its allocated bytes.
     pub fn add(&mut self, path: &[u8], size: u64, bytes: u64) {
-        self.files.push(ReplacedFile { path: path_text(path), size, bytes });
+        self.files.push(ReplacedFile { path: PathName::new(path), size, bytes });
     }
 
     /// Paths for display, with allocated bytes.
-    pub fn files(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.files.iter().map(|file| (file.path.as_str(), file.bytes))
+    pub fn files(&self) -> impl Iterator<Item = (&PathName, u64)> {
+        self.files.iter().map(|file| (&file.path, file.bytes))
     }
 }

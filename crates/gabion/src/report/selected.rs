@@ -1,7 +1,7 @@
 //! Reports of `gabion protect` with selected files.
 
 use super::vault::{ClassReport, IgnoredPolicy, changes, user_policies};
-use super::{DamagedFile, FileFailure, FileRanges, path_text, path_texts, system_path_text};
+use super::{DamagedFile, FileFailure, FileRanges, PathName, path_names};
 use gabion_vault::catalogue::State;
 use gabion_vault::guard::Held;
 use gabion_vault::protect::selected::{SelectedReport, Selection};
@@ -12,14 +12,16 @@ use serde::Serialize;
 /// A file that the policy excludes, and the rule.
 #[derive(Debug, Clone, Serialize)]
 struct ExcludedFile {
-    path: String,
+    #[serde(flatten)]
+    path: PathName,
     rule: String,
 }
 
 /// A file that is not fully protected.
 #[derive(Debug, Clone, Serialize)]
 struct AffectedFile {
-    path: String,
+    #[serde(flatten)]
+    path: PathName,
     state: State,
 }
 
@@ -38,7 +40,8 @@ impl HeldSelection {
 }
 
 fn excluded(selection: &Selection) -> Vec<ExcludedFile> {
-    let one = |(path, rule): &(Vec<u8>, String)| ExcludedFile { path: path_text(path), rule: rule.clone() };
+    let one =
+        |(path, rule): &(Vec<u8>, String)| ExcludedFile { path: PathName::new(path), rule: rule.clone() };
     selection.excluded.iter().map(one).collect()
 }
 
@@ -53,7 +56,7 @@ pub struct ProtectSelectedPlan {
     left_out: u64,
     changes: ClassReport,
     excluded: Vec<ExcludedFile>,
-    missing: Vec<String>,
+    missing: Vec<PathName>,
     failed: Vec<FileFailure>,
     held: Option<HeldSelection>,
 }
@@ -69,7 +72,7 @@ impl ProtectSelectedPlan {
             left_out: seen.left_out,
             changes: changes(&seen.changes),
             excluded: excluded(selection),
-            missing: path_texts(&selection.missing),
+            missing: path_names(&selection.missing),
             failed: selection.refused.iter().chain(&seen.unreadable).map(FileFailure::new).collect(),
             held: held.map(HeldSelection::new),
         }
@@ -82,8 +85,8 @@ impl ProtectSelectedPlan {
 pub struct ProtectSelectedReport {
     dry_run: bool,
     selected: bool,
-    root: String,
-    repository: String,
+    root: PathName,
+    repository: PathName,
     files: u64,
     bytes: u64,
     left_out: u64,
@@ -97,12 +100,12 @@ pub struct ProtectSelectedReport {
     failures: u64,
     failed: Vec<FileFailure>,
     excluded: Vec<ExcludedFile>,
-    missing: Vec<String>,
+    missing: Vec<PathName>,
     affected: u64,
     affected_files: Vec<AffectedFile>,
     damaged: Vec<DamagedFile>,
     changed_in_growth: Vec<FileRanges>,
-    write_once_changed: Vec<String>,
+    write_once_changed: Vec<PathName>,
     held: Option<HeldSelection>,
     pending: u64,
     user_policies: Vec<IgnoredPolicy>,
@@ -120,12 +123,13 @@ impl ProtectSelectedReport {
         let SelectedReport { seen, done, held, pending, affected, affected_files } = report;
         let refused = selection.refused.len() + seen.unreadable.len();
         let failed = done.failed.iter().chain(&seen.unreadable).chain(&selection.refused);
-        let file = |(path, state): &(Vec<u8>, State)| AffectedFile { path: path_text(path), state: *state };
+        let file =
+            |(path, state): &(Vec<u8>, State)| AffectedFile { path: PathName::new(path), state: *state };
         ProtectSelectedReport {
             dry_run: false,
             selected: true,
-            root: system_path_text(&vault.root),
-            repository: system_path_text(vault.repository.path()),
+            root: PathName::system(&vault.root),
+            repository: PathName::system(vault.repository.path()),
             files: seen.files,
             bytes: seen.bytes,
             left_out: seen.left_out,
@@ -139,12 +143,12 @@ impl ProtectSelectedReport {
             failures: done.failures + (refused + selection.missing.len()) as u64,
             failed: failed.map(FileFailure::new).collect(),
             excluded: excluded(selection),
-            missing: path_texts(&selection.missing),
+            missing: path_names(&selection.missing),
             affected: *affected_files,
             affected_files: affected.iter().map(file).collect(),
             damaged: done.damaged.iter().map(DamagedFile::new).collect(),
             changed_in_growth: done.changed.iter().map(FileRanges::new).collect(),
-            write_once_changed: path_texts(&seen.write_once),
+            write_once_changed: path_names(&seen.write_once),
             held: held.as_ref().map(HeldSelection::new),
             pending: *pending,
             user_policies: user_policies(seen),

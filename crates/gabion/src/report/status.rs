@@ -2,8 +2,8 @@
 
 use super::work::KnownWorkerReport;
 use super::{
-    ClassReport, FileAmount, HeldReport, OverdueReport, ProblemReport, changes, path_text, path_texts,
-    system_path_text,
+    ClassReport, FileAmount, HeldReport, OverdueReport, PathName, ProblemReport, Time, changes, path_names,
+    path_text,
 };
 use gabion_vault::catalogue::State;
 use gabion_vault::changelog::KnownWorker;
@@ -16,15 +16,15 @@ use gabion_vault::status::{Affected, Status};
 use gabion_vault::storage::pool::Mirrors;
 use gabion_vault::storage::{Target, TargetState};
 use gabion_vault::vault::Vault;
-use gabion_vault::world::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// `gabion status`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "command", rename = "status")]
 pub struct StatusReport<'a> {
-    root: String,
+    root: PathName,
     storage: &'static str,
     matrix: Vec<MatrixCell>,
     pending: PendingReport,
@@ -34,10 +34,8 @@ pub struct StatusReport<'a> {
     degraded: Vec<AffectedFile>,
     damaged: Vec<AffectedFile>,
     lost: Vec<AffectedFile>,
-    #[serde(serialize_with = "gabion_vault::nanoseconds::optional::serialize")]
-    last_protect: Option<Timestamp>,
-    #[serde(serialize_with = "gabion_vault::nanoseconds::optional::serialize")]
-    last_scrub: Option<Timestamp>,
+    last_protect: Option<Time>,
+    last_scrub: Option<Time>,
     never_scrubbed: u64,
     scrub_overdue: OverdueReport,
     data_bytes: u64,
@@ -45,10 +43,10 @@ pub struct StatusReport<'a> {
     targets: Vec<TargetReport>,
     mirrors: Option<&'a Mirrors>,
     survives: Vec<VaultPromise>,
-    degraded_reads: Option<&'a Record>,
-    write_once_changed: Vec<String>,
+    degraded_reads: Option<DegradedReads<'a>>,
+    write_once_changed: Vec<PathName>,
     changed_in_growth: Vec<GrownFile>,
-    replaced: Option<&'a [Run]>,
+    replaced: Option<Vec<KeptRun>>,
     displaced: Option<FileAmount>,
     user_policy_warnings: usize,
     filesystem_wide: Option<&'a str>,
@@ -72,14 +70,14 @@ struct PendingReport {
     files: u64,
     bytes: u64,
     queued: u64,
-    #[serde(serialize_with = "gabion_vault::nanoseconds::optional::serialize")]
-    oldest: Option<Timestamp>,
+    oldest: Option<Time>,
 }
 
 /// A file that is degraded, damaged or lost.
 #[derive(Debug, Serialize)]
 struct AffectedFile {
-    path: String,
+    #[serde(flatten)]
+    path: PathName,
     problems: Vec<ProblemReport>,
 }
 
@@ -99,15 +97,46 @@ struct MonitorReport {
     host: String,
     process: Option<u32>,
     kind: &'static str,
-    #[serde(serialize_with = "gabion_vault::nanoseconds::serialize")]
-    since: Timestamp,
+    since: Time,
     state: &'static str,
+}
+
+/// Degraded reads that were served.
+#[derive(Debug, Serialize)]
+struct DegradedReads<'a> {
+    reads: u64,
+    blocks: u64,
+    bytes: u64,
+    last: Time,
+    targets: &'a BTreeMap<String, u64>,
+}
+
+impl<'a> DegradedReads<'a> {
+    fn new(record: &'a Record) -> DegradedReads<'a> {
+        let Record { reads, blocks, bytes, last, targets } = record;
+        DegradedReads { reads: *reads, blocks: *blocks, bytes: *bytes, last: Time(*last), targets }
+    }
+}
+
+/// A run of repair whose replaced content is kept.
+#[derive(Debug, Serialize)]
+struct KeptRun {
+    at: Time,
+    files: u64,
+    bytes: u64,
+}
+
+impl KeptRun {
+    fn new(run: &Run) -> KeptRun {
+        KeptRun { at: Time(run.at), files: run.files, bytes: run.bytes }
+    }
 }
 
 /// A file that grew and also changed in older blocks.
 #[derive(Debug, Serialize)]
 struct GrownFile {
-    path: String,
+    #[serde(flatten)]
+    path: PathName,
     /// Number of ranges.
     ranges: u64,
 }
@@ -130,16 +159,17 @@ impl<'a> StatusReport<'a> {
             let of_state = status.affected.iter().filter(|it| it.state == state);
             of_state.map(AffectedFile::new).collect()
         };
-        let grown = |(path, ranges): &(Vec<u8>, u64)| GrownFile { path: path_text(path), ranges: *ranges };
+        let grown =
+            |(path, ranges): &(Vec<u8>, u64)| GrownFile { path: PathName::new(path), ranges: *ranges };
         StatusReport {
-            root: system_path_text(&vault.root),
+            root: PathName::system(&vault.root),
             storage: vault.storage.kind(),
             matrix: status.matrix.iter().map(cell).collect(),
             pending: PendingReport {
                 files: status.pending.0,
                 bytes: status.pending.1,
                 queued: status.queued,
-                oldest: status.oldest,
+                oldest: status.oldest.map(Time),
             },
             held: status.held().map(HeldReport::new),
             approved: status.judgement.as_ref().and_then(Judgement::approved).map(ToString::to_string),
@@ -147,8 +177,8 @@ impl<'a> StatusReport<'a> {
             degraded: affected(State::Degraded),
             damaged: affected(State::Damaged),
             lost: affected(State::Lost),
-            last_protect: status.last_protect,
-            last_scrub: status.last_scrub,
+            last_protect: status.last_protect.map(Time),
+            last_scrub: status.last_scrub.map(Time),
             never_scrubbed: status.never_scrubbed,
             scrub_overdue: OverdueReport::new(&status.overdue),
             data_bytes: status.data_bytes,
@@ -156,10 +186,10 @@ impl<'a> StatusReport<'a> {
             targets: status.targets.iter().map(TargetReport::new).collect(),
             mirrors: status.mirrors.as_ref(),
             survives: status.promises(vault),
-            degraded_reads: status.degraded_reads.as_ref(),
-            write_once_changed: path_texts(status.write_once()),
+            degraded_reads: status.degraded_reads.as_ref().map(DegradedReads::new),
+            write_once_changed: path_names(status.write_once()),
             changed_in_growth: status.changed_in_growth.iter().map(grown).collect(),
-            replaced: status.replaced.as_deref(),
+            replaced: status.replaced.as_deref().map(|runs| runs.iter().map(KeptRun::new).collect()),
             user_policy_warnings: status.user_policies,
             displaced: status.displaced.map(FileAmount::new),
             filesystem_wide: status.filesystem_wide.as_deref(),
@@ -178,7 +208,7 @@ impl MonitorReport {
             host: name.host().to_owned(),
             process: name.process(),
             kind: kind.word(),
-            since: *since,
+            since: Time(*since),
             state: match known.state {
                 MonitorState::Running => "running",
                 MonitorState::Silent(_) => "silent",
@@ -191,7 +221,7 @@ impl MonitorReport {
 impl AffectedFile {
     fn new(affected: &Affected) -> AffectedFile {
         let problems = affected.problems.iter().map(ProblemReport::new).collect();
-        AffectedFile { path: path_text(&affected.path), problems }
+        AffectedFile { path: PathName::new(&affected.path), problems }
     }
 }
 

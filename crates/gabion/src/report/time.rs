@@ -81,7 +81,7 @@ impl JsonSchema for Time {
 }
 
 /// A path: its text, and its bytes where it is not UTF-8.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct PathName {
     /// Text of the path; bytes that are not UTF-8 are replaced.
     pub path: String,
@@ -106,7 +106,9 @@ impl PathName {
 /// Escaped, for people.
 impl std::fmt::Display for PathName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(&DisplayPath::bytes(self.path.as_bytes()), f)
+        let bytes = self.path_bytes.as_ref().and_then(|bytes| STANDARD.decode(bytes).ok());
+        let bytes = bytes.as_deref().unwrap_or(self.path.as_bytes());
+        std::fmt::Display::fmt(&DisplayPath::bytes(bytes), f)
     }
 }
 
@@ -149,5 +151,6 @@ mod tests {
         );
         let name = PathName::new(b"a\xff");
         assert_eq!((name.path.as_str(), name.path_bytes.as_deref()), ("a\u{fffd}", Some("Yf8=")));
+        assert_eq!(name.to_string(), "a\\xff", "people see the bytes");
     }
 }

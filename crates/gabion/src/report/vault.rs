@@ -1,8 +1,6 @@
 //! Reports of the commands on vaults.
 
-use super::{
-    DamagedFile, FileFailure, FileRanges, HeldReport, RepairedFile, path_text, path_texts, system_path_text,
-};
+use super::{DamagedFile, FileFailure, FileRanges, HeldReport, PathName, RepairedFile, path_names};
 use gabion_vault::catalogue::{Change, Class, Counts, State};
 use gabion_vault::catalogue_rebuild::Rebuilt;
 use gabion_vault::policy::{Decision, Treatment};
@@ -43,8 +41,9 @@ pub fn changes(counts: &Counts) -> ClassReport {
 /// A file that was in the place of a redundancy file, and its new path.
 #[derive(Debug, Clone, Serialize)]
 pub struct SetAside {
-    path: String,
-    to: String,
+    #[serde(flatten)]
+    path: PathName,
+    to: PathName,
 }
 
 /// `gabion protect --dry-run`.
@@ -70,8 +69,8 @@ impl ProtectPlanReport {
 #[serde(tag = "command", rename = "protect")]
 pub struct ProtectReport {
     dry_run: bool,
-    root: String,
-    repository: String,
+    root: PathName,
+    repository: PathName,
     files: u64,
     bytes: u64,
     left_out: u64,
@@ -92,7 +91,7 @@ pub struct ProtectReport {
     set_aside: Vec<SetAside>,
     damaged: Vec<DamagedFile>,
     changed_in_growth: Vec<FileRanges>,
-    write_once_changed: Vec<String>,
+    write_once_changed: Vec<PathName>,
     held: Option<HeldReport>,
     pending: u64,
     stopped: bool,
@@ -108,13 +107,13 @@ impl ProtectReport {
     pub fn new(vault: &Vault, report: &protect::Report, seconds: f64, stopped: bool) -> ProtectReport {
         let protect::Report { seen, done, held, pending, affected, unhealed } = report;
         let aside = |(path, aside): &(Vec<u8>, PathBuf)| SetAside {
-            path: path_text(path),
-            to: system_path_text(aside),
+            path: PathName::new(path),
+            to: PathName::system(aside),
         };
         ProtectReport {
             dry_run: false,
-            root: system_path_text(&vault.root),
-            repository: system_path_text(vault.repository.path()),
+            root: PathName::system(&vault.root),
+            repository: PathName::system(vault.repository.path()),
             files: seen.files,
             bytes: seen.bytes,
             left_out: seen.left_out,
@@ -135,7 +134,7 @@ impl ProtectReport {
             set_aside: done.set_aside.iter().map(aside).collect(),
             damaged: done.damaged.iter().map(DamagedFile::new).collect(),
             changed_in_growth: done.changed.iter().map(FileRanges::new).collect(),
-            write_once_changed: path_texts(&seen.write_once),
+            write_once_changed: path_names(&seen.write_once),
             held: held.as_ref().map(HeldReport::new),
             pending: *pending,
             stopped,
@@ -235,7 +234,7 @@ pub struct WorkReport {
     failures: u64,
     claimed_by_others: u64,
     not_due: u64,
-    write_once_changed: Vec<String>,
+    write_once_changed: Vec<PathName>,
     damaged: Vec<DamagedFile>,
 }
 
@@ -251,7 +250,7 @@ impl WorkReport {
             failures: done.failures,
             claimed_by_others,
             not_due,
-            write_once_changed: path_texts(&done.write_once),
+            write_once_changed: path_names(&done.write_once),
             damaged: done.damaged.iter().map(DamagedFile::new).collect(),
         }
     }
@@ -271,16 +270,17 @@ pub struct DiffReport {
 #[derive(Debug, Serialize)]
 pub struct ChangeReport {
     class: Class,
-    path: String,
+    #[serde(flatten)]
+    path: PathName,
     size: u64,
-    from: Option<String>,
+    from: Option<PathName>,
 }
 
 impl ChangeReport {
     /// Of a change.
     pub fn new(change: &Change) -> ChangeReport {
-        let from = change.from.as_deref().map(path_text);
-        ChangeReport { class: change.class, path: path_text(&change.path), size: change.size, from }
+        let from = change.from.as_deref().map(PathName::new);
+        ChangeReport { class: change.class, path: PathName::new(&change.path), size: change.size, from }
     }
 }
 
@@ -303,13 +303,13 @@ pub struct ApproveReport {
 #[serde(tag = "command", rename = "approve")]
 pub struct AcceptReport {
     dry_run: bool,
-    write_once: Vec<String>,
+    write_once: Vec<PathName>,
 }
 
 impl AcceptReport {
     /// Of the accepted files.
     pub fn new(dry_run: bool, paths: &[Vec<u8>]) -> AcceptReport {
-        AcceptReport { dry_run, write_once: path_texts(paths) }
+        AcceptReport { dry_run, write_once: path_names(paths) }
     }
 }
 
@@ -319,7 +319,7 @@ impl AcceptReport {
 pub struct WhatIfReport<'a> {
     lose: &'a [String],
     result: Losses,
-    lost_files: Vec<String>,
+    lost_files: Vec<PathName>,
     unknown: u64,
     namespace_lost: bool,
 }
@@ -343,7 +343,7 @@ impl<'a> WhatIfReport<'a> {
             lost: FileAmount::new(answer.lost),
         };
         let (unknown, namespace_lost) = (answer.unknown, answer.namespace_lost);
-        WhatIfReport { lose, result, lost_files: path_texts(&answer.names), unknown, namespace_lost }
+        WhatIfReport { lose, result, lost_files: path_names(&answer.names), unknown, namespace_lost }
     }
 }
 
@@ -420,7 +420,8 @@ impl<'a> RuleReport<'a> {
 #[derive(Debug, Serialize)]
 #[serde(tag = "command", rename = "policy explain")]
 pub struct RuleDecisionReport<'a> {
-    path: String,
+    #[serde(flatten)]
+    path: PathName,
     rule: &'a str,
     treatment: Option<TreatmentReport<'a>>,
     because: &'a [String],
@@ -432,7 +433,7 @@ pub struct RuleDecisionReport<'a> {
 /// The rule of a file's owner.
 #[derive(Debug, Serialize)]
 struct UserRuleReport<'a> {
-    file: String,
+    file: PathName,
     rule: &'a str,
     refused: &'a [String],
 }
@@ -440,14 +441,14 @@ struct UserRuleReport<'a> {
 /// A user's policy that is ignored, or a part of it.
 #[derive(Debug, Clone, Serialize)]
 pub struct IgnoredPolicy {
-    file: String,
+    file: PathName,
     why: String,
 }
 
 impl IgnoredPolicy {
     /// Of the file's path and the reason.
     pub fn new((file, why): (&[u8], &str)) -> IgnoredPolicy {
-        IgnoredPolicy { file: path_text(file), why: why.to_owned() }
+        IgnoredPolicy { file: PathName::new(file), why: why.to_owned() }
     }
 }
 
@@ -469,13 +470,13 @@ impl<'a> RuleDecisionReport<'a> {
         ignored: &[(Vec<u8>, &str)],
     ) -> RuleDecisionReport<'a> {
         RuleDecisionReport {
-            path: path_text(path),
+            path: PathName::new(path),
             rule,
             treatment: decision.treatment.as_deref().map(TreatmentReport::new),
             because,
             passed_over: refusals.iter().map(|(rule, why)| RefusalReport { rule, why }).collect(),
             user_rule: decision.user.as_ref().map(|user| UserRuleReport {
-                file: path_text(&user.file),
+                file: PathName::new(&user.file),
                 rule: &user.rule,
                 refused: &user.refused,
             }),

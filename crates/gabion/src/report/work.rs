@@ -1,12 +1,12 @@
 //! Reports of workers: `gabion work --follow`, `--drain`, `--resume`, `--list` and limits of hosts.
 
-use super::{path_text, system_path_text};
+use super::{PathName, Time};
 use gabion_vault::changelog::tasks::{Amounts, KnownTask};
 use gabion_vault::changelog::{ALL_HOSTS, KnownWorker, Limits};
 use gabion_vault::portions::work_name;
 use gabion_vault::vault::Vault;
 use gabion_vault::worker::Batch;
-use gabion_vault::world::{Timestamp, host, process};
+use gabion_vault::world::{host, process};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -21,26 +21,29 @@ pub enum WorkEvent {
         /// Process of the worker.
         process: u32,
         /// The protected tree.
-        root: String,
+        root: PathName,
     },
     /// A batch of claims was worked off.
     Worked(BatchReport),
     /// A file could not be protected; given again only if the reason changes.
     Failed {
         /// The file.
-        path: String,
+        #[serde(flatten)]
+        path: PathName,
         /// Reason.
         why: String,
     },
     /// A file is damaged and keeps its redundancy.
     Damaged {
         /// The file.
-        path: String,
+        #[serde(flatten)]
+        path: PathName,
     },
     /// A write-once file changed and keeps its redundancy.
     WriteOnceChanged {
         /// The file.
-        path: String,
+        #[serde(flatten)]
+        path: PathName,
     },
     /// Changes wait for an approval.
     Held {
@@ -68,22 +71,22 @@ pub enum WorkEvent {
 impl WorkEvent {
     /// Of a worker of this process.
     pub fn started(vault: &Vault) -> WorkEvent {
-        WorkEvent::Started { host: host(), process: process(), root: system_path_text(&vault.root) }
+        WorkEvent::Started { host: host(), process: process(), root: PathName::system(&vault.root) }
     }
 
     /// Of a failed file.
     pub fn failed(path: &[u8], why: String) -> WorkEvent {
-        WorkEvent::Failed { path: path_text(path), why }
+        WorkEvent::Failed { path: PathName::new(path), why }
     }
 
     /// Of a damaged file.
     pub fn damaged(path: &[u8]) -> WorkEvent {
-        WorkEvent::Damaged { path: path_text(path) }
+        WorkEvent::Damaged { path: PathName::new(path) }
     }
 
     /// Of a write-once file.
     pub fn write_once_changed(path: &[u8]) -> WorkEvent {
-        WorkEvent::WriteOnceChanged { path: path_text(path) }
+        WorkEvent::WriteOnceChanged { path: PathName::new(path) }
     }
 }
 
@@ -199,8 +202,7 @@ pub struct KnownWorkerReport {
     host: String,
     process: Option<u32>,
     claims: u64,
-    #[serde(serialize_with = "gabion_vault::nanoseconds::serialize")]
-    since: Timestamp,
+    since: Time,
     resident: bool,
     draining: bool,
 }
@@ -212,7 +214,7 @@ impl KnownWorkerReport {
             host: known.worker.host().to_owned(),
             process: known.worker.process(),
             claims: known.claims,
-            since: known.since,
+            since: Time(known.since),
             resident: known.attends,
             draining: known.is_draining,
         }

@@ -41,7 +41,7 @@ fn whatif_counts_files_that_are_not_protected_yet() {
     expect(&tank, 0, &["pool", "mv", "tank", "old", "moved"]);
     let lose = format!("d{}", data(&tank, "new")[0]);
     let (code, said) = tank.json("whatif", &["whatif", "tank", "--lose", &lose]);
-    assert_eq!((code, &said["lost_files"]), (3, &serde_json::json!(["new"])), "{said}");
+    assert_eq!((code, &said["lost_files"]), (3, &serde_json::json!([{ "path": "new" }])), "{said}");
     // The one that was moved has its redundancy.
     assert_eq!(said["unknown"], 0, "{said}");
 }
@@ -198,7 +198,11 @@ fn whatif_tells_that_the_namespace_would_be_lost() {
     put(&tank, "two", 2);
     [1, 2].iter().for_each(|&number| tank.bring_back(number));
     let (code, said) = tank.json("whatif", &["whatif", "tank", "--lose", "d3"]);
-    assert_eq!((code, &said["lost_files"]), (3, &serde_json::json!(["one", "two"])), "{said}");
+    assert_eq!(
+        (code, &said["lost_files"]),
+        (3, &serde_json::json!([{ "path": "one" }, { "path": "two" }])),
+        "{said}"
+    );
     assert_eq!(said["namespace_lost"], true, "{said}");
     let said = expect(&tank, 3, &["whatif", "tank", "--lose", "d3"]);
     assert!(said.contains("no target with the current namespace would be left"), "{said}");

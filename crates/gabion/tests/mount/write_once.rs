@@ -49,7 +49,9 @@ fn settled(fixture: &Fixture, count: usize) -> Value {
             && changes.values().all(|change| change["files"] == 0)
     };
     gabion_testkit::until("all changes are seen to", || is_settled(&fixture.status()));
-    fixture.status()["write_once_changed"].clone()
+    let status = fixture.status();
+    let changed = status["write_once_changed"].as_array().unwrap();
+    changed.iter().map(|file| file["path"].clone()).collect()
 }
 
 fn redundancy(fixture: &Fixture, name: &str) -> Option<Vec<u8>> {

@@ -107,7 +107,7 @@ fn a_list_may_name_files_of_several_vaults_and_of_none() {
     std::fs::write(fixture.dir().join("far/vault.toml"), b"version = ").unwrap();
     let report = fixture.json(2, &["check", "tree/a", "other/x"]);
     assert_eq!(report["verdicts"], serde_json::json!({ "unchanged": 1 }), "{report}");
-    assert_eq!(report["unchecked"], serde_json::json!(["other/x"]), "{report}");
+    assert_eq!(report["unchecked"], serde_json::json!([{ "path": "other/x" }]), "{report}");
     assert_eq!(report["failed"].as_array().unwrap().len(), 1, "{report}");
 }
 
@@ -140,7 +140,11 @@ fn at_the_deadline_the_rest_is_listed_as_unchecked() {
     let vault = Vault::open(&Location::find(&fixture.tree(), None).unwrap(), Clock::System).unwrap();
     let _lock = vault.lock("test").unwrap();
     let report = fixture.json(2, &["check", "tree/a", "tree/sub", "--repair", "--deadline", "1s"]);
-    assert_eq!(report["unchecked"], serde_json::json!(["tree/a", "tree/sub"]), "{report}");
+    assert_eq!(
+        report["unchecked"],
+        serde_json::json!([{ "path": "tree/a" }, { "path": "tree/sub" }]),
+        "{report}"
+    );
     assert_eq!(report["verdicts"], serde_json::json!({}), "{report}");
     // Without a repair the lock is not needed.
     assert_eq!(fixture.json(0, &["check", "tree"])["verdicts"]["unchanged"], 5);

@@ -4,6 +4,7 @@ mod answers;
 mod check;
 mod corruption;
 mod devices;
+mod documents;
 mod exclude;
 mod faults;
 mod fixture;

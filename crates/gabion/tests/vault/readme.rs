@@ -65,5 +65,6 @@ fn the_tour_of_pools_works_as_it_is_printed() {
     }
     run("gabion pool rebuild tank", 0);
     run(next("gabion pool retire tank d3"), 0);
+    run(next("gabion pool replace tank d4"), 0);
     assert_eq!(commands.next(), None);
 }

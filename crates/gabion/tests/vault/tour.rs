@@ -17,16 +17,19 @@ fn changed_write_once_files_are_reported() {
     fixture.expect(0, &["protect", "tree", "--policy", "policy.toml"]);
     fixture.expect(0, &["status", "tree"]);
     fixture.write("a", b"changed all the same");
-    assert_eq!(fixture.json(1, &["protect", "tree"])["write_once_changed"][0], "a");
+    assert_eq!(fixture.json(1, &["protect", "tree"])["write_once_changed"][0]["path"], "a");
     let status = fixture.json(1, &["status", "tree"]);
-    assert_eq!((&status["write_once_changed"][0], &status["pending"]["files"]), (&"a".into(), &0.into()));
+    assert_eq!(
+        (&status["write_once_changed"][0]["path"], &status["pending"]["files"]),
+        (&"a".into(), &0.into())
+    );
     assert!(fixture.expect(1, &["status", "tree"]).contains("changed   a"));
     // It is damage for those who do not scan, too.
     assert_eq!(fixture.json(1, &["status", "tree", "--no-scan"])["damaged"][0]["path"], "a");
     fixture.expect(2, &["approve", "tree/sub"]);
-    assert_eq!(fixture.json(0, &["approve", "tree/a", "--dry-run"])["write_once"][0], "a");
+    assert_eq!(fixture.json(0, &["approve", "tree/a", "--dry-run"])["write_once"][0]["path"], "a");
     assert_eq!(fixture.json(1, &["protect", "tree"])["encoded"], 0, "a dry run approves nothing");
-    assert_eq!(fixture.json(0, &["approve", "tree/a"])["write_once"][0], "a");
+    assert_eq!(fixture.json(0, &["approve", "tree/a"])["write_once"][0]["path"], "a");
     assert_eq!(fixture.json(0, &["protect", "tree"])["encoded"], 1);
     fixture.expect(0, &["status", "tree"]);
 }
@@ -154,7 +157,7 @@ fn diff_and_moves() {
         (&3.into(), &1.into())
     );
     let from: Vec<&str> =
-        diff["files"].as_array().unwrap().iter().filter_map(|it| it["from"].as_str()).collect();
+        diff["files"].as_array().unwrap().iter().filter_map(|it| it["from"]["path"].as_str()).collect();
     assert_eq!(from, ["sub/b", "sub/c", "sub/deep/d"]);
     let done = fixture.json(0, &["protect", "tree"]);
     assert_eq!((&done["moved"], &done["encoded"]), (&3.into(), &1.into()));

@@ -81,6 +81,7 @@ impl Args {
                 Ok(size) => {
                     bytes += size;
                     files += u64::from(!item.kind.is_dir());
+                    output::show_files(&bar, files);
                     if dry_run {
                         output.print_line(format!(
                             "would put {} to {}",

@@ -4,7 +4,7 @@ use super::terminal::{RunArgs, Which, warn};
 use crate::commands::device;
 use crate::output::{bytes, print_json};
 use gabion::exit::Outcome;
-use gabion::report::line;
+use gabion::report::document;
 use gabion::report::shard::JoinReport;
 use gabion_platform::display_path::DisplayPath;
 use gabion_shard::join::{Target, join};
@@ -53,7 +53,7 @@ impl Args {
             let report = device::add_to(JoinReport::new(&report), &device);
             // Standard output may be the file itself.
             match to_stdout {
-                true => errln!("{}", line(&report)),
+                true => errln!("{}", document(&report)),
                 false => print_json(&report),
             }
             return Ok(Outcome::Fine);

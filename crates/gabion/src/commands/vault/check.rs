@@ -5,8 +5,7 @@ use super::{Effort, Elsewhere, lock};
 use crate::output::{OutputArgs, bytes, count, files, print_json, stopped_by_signal};
 use anyhow::Context;
 use gabion::exit::{Outcome, error_message};
-use gabion::report::{CheckReport, FileFailure};
-use gabion_platform::display_path::DisplayPath;
+use gabion::report::{CheckReport, FileFailure, PathName};
 use gabion_vault::check::{Checked, Options, Verdict, check};
 use gabion_vault::policy::DurationText as Span;
 use gabion_vault::run::RunContext;
@@ -129,7 +128,7 @@ impl Args {
         }
         report.seconds = start.seconds();
         report.files.sort_by(|one, other| one.path.cmp(&other.path));
-        report.unchecked = unchecked.iter().map(|path| DisplayPath::path(path).to_string()).collect();
+        report.unchecked = unchecked.iter().map(|path| PathName::system(path)).collect();
         report.failed = failed.iter().map(|(root, why)| FileFailure::of_system(root, why)).collect();
         this.print(&report);
         let has = |verdicts: &[&str]| verdicts.iter().any(|verdict| report.count(verdict) > 0);

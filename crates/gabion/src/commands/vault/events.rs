@@ -60,7 +60,7 @@ impl EventPrinter {
     }
 
     fn print_json(&self, event: &Event) {
-        self.write(&report::line(&SourceEvent { event, source_name: self.name.as_deref() }));
+        self.write(&report::document(&SourceEvent { event, source_name: self.name.as_deref() }));
     }
 
     fn print(&self, text: &str) {

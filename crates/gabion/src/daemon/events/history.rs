@@ -82,6 +82,19 @@ impl History {
     }
 }
 
+/// All events of a repository, oldest first, also if a daemon is writing them.
+///
+/// # Errors
+/// The files cannot be read.
+pub fn recorded(repository: &Path) -> io::Result<Vec<Event>> {
+    // In this order: one that is moved meanwhile is read twice, not missed.
+    let (current, old) = (read_file(repository, FILE)?, read_file(repository, OLD_FILE)?);
+    let mut events: Vec<Event> = events_of(&old).chain(events_of(&current)).collect();
+    events.sort_by_key(|event| event.sequence);
+    events.dedup_by_key(|event| event.sequence);
+    Ok(events)
+}
+
 /// The end of a file, from the start of a line; empty if it is absent.
 fn read_file(repository: &Path, name: &str) -> io::Result<Vec<u8>> {
     let tree = Tree::open_owned(repository)?;

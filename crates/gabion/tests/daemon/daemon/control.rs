@@ -140,7 +140,25 @@ fn held_changes_are_listed_and_approved() {
     fixture.until("photos", "it is released", |source| {
         source["live"]["held"].is_null() && source["files"]["known"] == 9
     });
+    // The history is in the repository: it is read while the daemon runs, and after it.
+    let kinds = |args: &[&str]| -> Vec<Value> {
+        let text = fixture.expect(0, &[&["events", "photos", "--json"], args].concat());
+        let document: Value = serde_json::from_str(&text).unwrap();
+        document["events"].as_array().unwrap().iter().map(|event| event["kind"].clone()).collect()
+    };
+    let decisions = ["--kind", "change_set_held", "--kind", "approved"];
+    gabion_testkit::until("both are in the history", || {
+        let kinds = kinds(&decisions);
+        kinds.first().is_some_and(|kind| kind == "change_set_held")
+            && kinds.last().is_some_and(|kind| kind == "approved")
+    });
     fixture.stop(Signal::TERM);
+    let kinds = |args: &[&str]| fixture.expect(0, &[&["events", "photos"], args].concat());
+    let text = kinds(&decisions);
+    assert!(text.lines().next().unwrap().contains("warning") && text.lines().count() > 1, "{text}");
+    assert_eq!(kinds(&["--least", "warning", "--since", "1h", "--last", "1"]).lines().count(), 1);
+    assert!(kinds(&["--kind", "lost"]).contains("no events"));
+    fixture.refused(&["events", "photos", "--kind", "nothing"]);
 }
 
 #[test]
