@@ -135,7 +135,9 @@ pub fn page(all: &[Found], picture: impl Fn(&Found) -> String) -> String {
         "# The papers' experiments, run again\n\n\
          Written by `gabion-bench paper --page`; every figure of ours is measured by `gabion-bench paper`, outputs verified first. What \
          a paper prints in numbers stands beside ours; the machines differ by a decade, so the comparison is of then and now, not of \
-         programs.\n",
+         programs.\n\n\
+         Experiments on several hosts are measured by `gabion-bench hosts`: PErasure's table II (coding, network and disks side by \
+         side) and figure 7-6 of the thesis (throughput of the changelog). Their results are in [speed.md](../reference/speed.md).\n",
     );
     for found in all {
         let Found { experiment, machine, points, left_out } = found;

@@ -143,8 +143,11 @@ impl Bench {
         let one = rate(&encoded[0]);
         let line = |(encoded, &hosts): (&Encoded, &usize)| {
             let conditions = format!("{}; shares {:?} %", self.load.conditions(), encoded.percentages());
-            let what = if self.load.files == 1 { "one file" } else { "many files" };
-            let case = format!("{what}, {hosts} hosts");
+            let (files, mib) = (self.load.files, self.load.size / MIB);
+            let case = match files {
+                1 => format!("one file of {mib} MiB, {hosts} hosts"),
+                _ => format!("{files} files of {mib} MiB, {hosts} hosts"),
+            };
             Line::new("hosts", &case, (rate(encoded), "MiB/s"), ("one host", one), bar, conditions)
         };
         Ok(encoded.iter().zip(hosts).skip(1).map(line).collect())
