@@ -251,8 +251,8 @@ const LONGEST: &[&str] = &[
     "gabion-engine:conformance",
 ];
 
-/// Tests that mostly wait, for leases and for servers that are away: they need no processor of their own, and so many of
-/// them run at once.
+/// Tests that mostly wait, for leases and for servers that are away: they need no processor of their own, and so many
+/// of them run at once.
 const WAITING: (&str, &str) = ("gabion:hosts", "6");
 
 /// All test programs, those that take longest first.
