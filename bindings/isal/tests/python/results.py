@@ -1,6 +1,6 @@
 """Runs tests of PyECLib and prints a line per test: its name, how it ended and why.
 
-Subtests that fail have lines of their own. Further lines name the files of libisal that a codec has loaded.
+Subtests that fail have lines of their own. Further lines name the files of a library that a codec has loaded.
 """
 
 import random
@@ -51,7 +51,7 @@ def chosen(suite, without):
 
 
 def main():
-    directory, without, *names = sys.argv[1:]
+    directory, backend, library, without, *names = sys.argv[1:]
     sys.path.insert(0, directory)
     # Contents and losses that tests draw are the same in every run.
     random.seed(1)
@@ -63,10 +63,10 @@ def main():
         print("test", line, sep="\t")
     from pyeclib.ec_iface import ECDriver
 
-    driver = ECDriver(k=4, m=2, ec_type="isa_l_rs_vand")
+    driver = ECDriver(k=4, m=2, ec_type=backend)
     driver.encode(b"content" * 1000)
     with open("/proc/self/maps", encoding="ascii", errors="surrogateescape") as maps:
-        files = {line.split()[-1] for line in maps if "isal" in line}
+        files = {line.split()[-1] for line in maps if library in line.lower()}
     for file in sorted(files):
         print("loaded", file, sep="\t")
 
