@@ -7,6 +7,7 @@
 
 mod aarch64;
 mod compare;
+mod crates;
 mod dependencies;
 mod flaky;
 mod gpu_check;

@@ -10,7 +10,7 @@ use crate::packages::{self, Need};
 use crate::programs::{self, Built, Job, Program};
 use crate::shell::Cmd;
 use crate::steps::Steps;
-use crate::{aarch64, dependencies, package, python, readme, tidy, tools};
+use crate::{aarch64, crates, dependencies, package, python, readme, tidy, tools};
 
 /// Run all checks: format, lints, tests on every rung of the CPU ladder, documentation, tidy
 ///
@@ -68,6 +68,7 @@ fn all(args: &Args, steps: &mut Steps) -> Result<()> {
     // Cheap, and what it finds is easier to mend before the long steps than after them.
     steps.step("tidy", tidy::check)?;
     steps.step("licences and versions of dependencies", dependencies::check)?;
+    steps.step("packages of crates", crates::check)?;
     steps
         .skip("advisories for dependencies", "need a database from the network: cargo deny check advisories");
     steps.step("speed tables and pictures", readme::check)?;

@@ -56,6 +56,62 @@ pub(crate) unsafe fn array<'a, T>(pointer: *const T, count: usize, name: &str) -
     Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
 }
 
+/// Refuses lengths that do not exist, null pointers, and outputs that overlap another block.
+fn check(len: usize, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<(), Failure> {
+    if len > isize::MAX as usize {
+        return Err(Failure::argument(format!("blocks of {len} bytes")));
+    }
+    if len == 0 {
+        return Ok(());
+    }
+    let null = inputs.iter().map(|block| block.is_null()).chain(outputs.iter().map(|block| block.is_null()));
+    if let Some(index) = null.into_iter().position(|null| null) {
+        return Err(Failure::argument(format!("block {index} (inputs first) is a null pointer")));
+    }
+    // Starts closer than a length overlap. Without a branch per pair, which takes as long as coding a small block.
+    let meets = |one: usize, other: usize| one.abs_diff(other) < len;
+    for (index, output) in outputs.iter().enumerate() {
+        let output = output.addr();
+        let of_inputs = inputs.iter().fold(false, |found, input| found | meets(input.addr(), output));
+        if outputs[..index].iter().fold(of_inputs, |found, other| found | meets(other.addr(), output)) {
+            return Err(Failure::argument(format!("output {index} overlaps another block")));
+        }
+    }
+    Ok(())
+}
+
+/// Numbers of inputs and outputs of common stripes, whose slices are collected without an allocation.
+const FEW: (usize, usize) = (16, 8);
+
+/// Calls `work` with the blocks as slices: all exist, and outputs overlap nothing.
+///
+/// # Safety
+/// As [`Blocks::new`].
+pub(crate) unsafe fn with_slices(
+    len: usize,
+    inputs: &[*const u8],
+    outputs: &[*mut u8],
+    work: impl FnOnce(&[&[u8]], &mut [&mut [u8]]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    if len == 0 || inputs.len() > FEW.0 || outputs.len() > FEW.1 {
+        // SAFETY: by contract.
+        let mut blocks = unsafe { Blocks::new(len, inputs, outputs) }?;
+        return work(&blocks.inputs, &mut blocks.outputs);
+    }
+    check(len, inputs, outputs)?;
+    let mut of_inputs: [&[u8]; FEW.0] = [&[]; FEW.0];
+    let mut of_outputs: [&mut [u8]; FEW.1] = std::array::from_fn(|_| &mut [][..]);
+    for (slice, block) in of_inputs.iter_mut().zip(inputs) {
+        // SAFETY: by contract.
+        *slice = unsafe { std::slice::from_raw_parts(*block, len) };
+    }
+    for (slice, block) in of_outputs.iter_mut().zip(outputs) {
+        // SAFETY: by contract, and it overlaps nothing.
+        *slice = unsafe { std::slice::from_raw_parts_mut(*block, len) };
+    }
+    work(&of_inputs[..inputs.len()], &mut of_outputs[..outputs.len()])
+}
+
 /// Blocks of a call: all inputs and outputs exist, and outputs overlap nothing.
 pub(crate) struct Blocks<'a> {
     pub(crate) inputs: Vec<&'a [u8]>,
@@ -70,27 +126,10 @@ impl<'a> Blocks<'a> {
         inputs: &[*const u8],
         outputs: &[*mut u8],
     ) -> Result<Blocks<'a>, Failure> {
-        if len > isize::MAX as usize {
-            return Err(Failure::argument(format!("blocks of {len} bytes")));
-        }
-        let null =
-            inputs.iter().map(|block| block.is_null()).chain(outputs.iter().map(|block| block.is_null()));
-        if let Some(index) = null.into_iter().position(|null| null).filter(|_| len > 0) {
-            return Err(Failure::argument(format!("block {index} (inputs first) is a null pointer")));
-        }
+        check(len, inputs, outputs)?;
         if len == 0 {
             let outputs = outputs.iter().map(|_| &mut [][..]).collect();
             return Ok(Blocks { inputs: inputs.iter().map(|_| &[][..]).collect(), outputs });
-        }
-        // Starts closer than a length overlap.
-        let meet = |one: usize, other: usize| one.abs_diff(other) < len;
-        for (index, output) in outputs.iter().enumerate() {
-            let output = output.addr();
-            if inputs.iter().any(|input| meet(input.addr(), output))
-                || outputs[..index].iter().any(|other| meet(other.addr(), output))
-            {
-                return Err(Failure::argument(format!("output {index} overlaps another block")));
-            }
         }
         Ok(Blocks {
             // SAFETY: by contract.

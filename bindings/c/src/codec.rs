@@ -1,13 +1,15 @@
 //! Encoder and decoder of one code.
 
-use crate::blocks::{self, Blocks, array, object};
+use crate::blocks::{self, Blocks, array, object, with_slices};
 use crate::status::{Failure, reported};
-use gabion_engine::{Code, Engine, Field, Layout, ReedSolomon};
+use gabion_engine::{Code, Compiled, Engine, Field, Layout, ReedSolomon};
 use std::ffi::{CStr, CString, c_char};
 
 /// `gabion_codec` of the header.
 pub struct Codec {
     rs: ReedSolomon,
+    /// Its own, so that small blocks are not collected twice.
+    encoder: Compiled,
     code: CString,
 }
 
@@ -28,8 +30,9 @@ pub unsafe extern "C" fn gabion_codec_new(
         // SAFETY: the caller's promise.
         let text = unsafe { CStr::from_ptr(code) }.to_string_lossy();
         let code: Code = text.parse()?;
-        let rs = ReedSolomon::with_code(&code, &Engine::new(threads)?)?;
-        Ok(Codec { rs, code: CString::new(code.to_string()).unwrap_or_default() })
+        let engine = Engine::new(threads)?;
+        let (rs, encoder) = (ReedSolomon::with_code(&code, &engine)?, engine.compile(&code.encode_plan()?)?);
+        Ok(Codec { rs, encoder, code: CString::new(code.to_string()).unwrap_or_default() })
     };
     // SAFETY: the caller's promise.
     reported(|| unsafe { blocks::store(codec, make) })
@@ -98,11 +101,10 @@ pub unsafe extern "C" fn gabion_encode(
 ) -> i32 {
     // SAFETY: the caller's promise.
     reported(|| unsafe {
-        let rs = &object(codec, "the codec")?.rs;
+        let Codec { rs, encoder, .. } = object(codec, "the codec")?;
         let data = array(data, rs.code().k(), "data")?;
         let redundancy = array(redundancy, rs.code().m(), "redundancy")?;
-        let mut blocks = Blocks::new(len, data, redundancy)?;
-        Ok(rs.encode_to(&blocks.inputs, &mut blocks.outputs)?)
+        with_slices(len, data, redundancy, |data, redundancy| Ok(encoder.run(data, redundancy)?))
     })
 }
 

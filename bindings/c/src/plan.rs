@@ -1,6 +1,6 @@
 //! Plans of any matrix over GF(2^8), and the operations of RAID-Z.
 
-use crate::blocks::{self, Blocks, array, object};
+use crate::blocks::{self, array, object, with_slices};
 use crate::status::{Failure, reported};
 use gabion_engine::matrix::Matrix;
 use gabion_engine::raidz::Reconstruction;
@@ -131,7 +131,6 @@ pub unsafe extern "C" fn gabion_plan_run(
         let plan = &object(plan, "the plan")?.0;
         let inputs = array(inputs, plan.plan().inputs().len(), "inputs")?;
         let outputs = array(outputs, plan.plan().outputs().len(), "outputs")?;
-        let mut blocks = Blocks::new(len, inputs, outputs)?;
-        Ok(plan.run(&blocks.inputs, &mut blocks.outputs)?)
+        with_slices(len, inputs, outputs, |inputs, outputs| Ok(plan.run(inputs, outputs)?))
     })
 }
