@@ -1,6 +1,7 @@
 //! Races against other libraries in one interleaved run.
 
 mod bars;
+mod bindings;
 mod cases;
 mod decode;
 mod encode;
@@ -45,6 +46,13 @@ pub(crate) struct Options {
     /// A shared library (libisal.so) to race against instead of the ISA-L that is built in.
     #[arg(long, value_name = "PATH")]
     isal: Option<PathBuf>,
+    /// Instead of the cases with targets: the interfaces for C, Python and programs of ISA-L, from a directory with
+    /// libgabion_c.so and libgabion_isal.so, such as target/release.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["grid", "parpar"])]
+    bindings: Option<PathBuf>,
+    /// A virtual environment of Python with gabion, zfec and PyECLib, to measure these too.
+    #[arg(long, value_name = "DIR", requires = "bindings")]
+    python: Option<PathBuf>,
     /// A shared library with ParPar's multiplication over GF(2^16) (see the README) to race against.
     #[arg(long, value_name = "PATH")]
     parpar: Option<PathBuf>,
@@ -82,7 +90,12 @@ pub(crate) fn compare(options: &Options) -> anyhow::Result<()> {
     }
     // Refuses a file that cannot be drawn before minutes of measuring.
     let plot_target = options.plot.as_deref().map(gabion_bench::plot::Target::new).transpose()?;
-    let Findings { lines, text, figure } = if options.grid { on_grid(options)? } else { on_cases(options)? };
+    let findings = match &options.bindings {
+        Some(libraries) => on_bindings(options, libraries)?,
+        None if options.grid => on_grid(options)?,
+        None => on_cases(options)?,
+    };
+    let Findings { lines, text, figure } = findings;
     ensure!(!lines.is_empty(), "no case is named like {:?}", options.only);
 
     let json = report::json(&lines)?;
@@ -116,6 +129,26 @@ fn on_cases(options: &Options) -> anyhow::Result<Findings> {
     for (index, case) in cases.iter().enumerate() {
         progress(&format!("[{}/{}] {}", index + 1, cases.len(), case.name));
         let timings = case.run(budget.next_end())?;
+        lines.extend(report::lines(&case.name, case.bytes(), &case.bars(), &timings));
+    }
+    progress("");
+    let text = report::table(&lines) + &report::summary(&lines);
+    let figure = plot::figure(&lines);
+    Ok(Findings { lines, text, figure })
+}
+
+fn on_bindings(options: &Options, libraries: &std::path::Path) -> anyhow::Result<Findings> {
+    let places = bindings::Places { libraries: libraries.to_owned(), python: options.python.clone() };
+    crate::isal::load_drop_in(&places.drop_in())?;
+    let mut cases = bindings::cases(options.quick, &places);
+    cases.retain(|case| case.name.contains(&options.only));
+    let total = if options.quick { QUICK } else { FULL };
+    let total = total.min(LONGEST_CASE.saturating_mul(u32::try_from(cases.len())?));
+    let mut budget = Budget::new(total, cases.len());
+    let mut lines: Vec<Line> = Vec::new();
+    for (index, case) in cases.iter().enumerate() {
+        progress(&format!("[{}/{}] {}", index + 1, cases.len(), case.name));
+        let timings = case.run(&places, budget.next_end())?;
         lines.extend(report::lines(&case.name, case.bytes(), &case.bars(), &timings));
     }
     progress("");

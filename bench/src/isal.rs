@@ -144,13 +144,20 @@ pub(crate) enum Build {
     Newest,
     /// The static one.
     Bundled,
+    /// Our drop-in library; [`load_drop_in`] has loaded it.
+    DropIn,
 }
 
+static DROP_IN: OnceLock<Functions> = OnceLock::new();
 static BUNDLED: OnceLock<Functions> = OnceLock::new();
 static LOADED: OnceLock<Functions> = OnceLock::new();
 
 fn functions(build: Build) -> &'static Functions {
-    let loaded = if build == Build::Newest { LOADED.get() } else { None };
+    let loaded = match build {
+        Build::Newest => LOADED.get(),
+        Build::Bundled => None,
+        Build::DropIn => Some(DROP_IN.get().expect("the drop-in library is loaded before its races")),
+    };
     loaded.unwrap_or_else(|| BUNDLED.get_or_init(Functions::bundled))
 }
 
@@ -160,6 +167,13 @@ pub(crate) fn load(path: &FilePath) -> anyhow::Result<()> {
         Functions::load(path).with_context(|| format!("loading ISA-L from {}", path.display()))?;
     // Only a second call could find it set; the first library stays then.
     let _ = LOADED.set(functions);
+    Ok(())
+}
+
+/// Loads our drop-in library as [`Build::DropIn`] for the rest of the process.
+pub(crate) fn load_drop_in(path: &FilePath) -> anyhow::Result<()> {
+    let functions = Functions::load(path).with_context(|| format!("loading {}", path.display()))?;
+    let _ = DROP_IN.set(functions);
     Ok(())
 }
 

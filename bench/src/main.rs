@@ -1,7 +1,7 @@
 //! The `gabion-bench` command: benches of the engine, of GPUs and of the `gabion` program, experiments of papers, and
 //! other erasure-coding libraries beside ours. See `README.md`.
 
-// Foreign functions are called in `isal`, `jerasure` and `parpar` only.
+// Foreign functions are called in `isal`, `jerasure`, `libgabion` and `parpar` only.
 #![deny(unsafe_code)]
 
 #[cfg(feature = "libraries")]
@@ -15,6 +15,8 @@ mod compare;
 mod isal;
 #[cfg(feature = "libraries")]
 mod jerasure;
+#[cfg(feature = "libraries")]
+mod libgabion;
 #[cfg(feature = "libraries")]
 mod ours;
 #[cfg(feature = "libraries")]

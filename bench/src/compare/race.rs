@@ -13,10 +13,13 @@ const FEWEST_ROUNDS: usize = 3;
 /// Largest number of rounds: more do not lower the minimum.
 const MOST_ROUNDS: usize = 3000;
 
+/// Carries out a number of passes and returns their time.
+type Passes<'a, S> = Box<dyn FnMut(&mut S, u32) -> Duration + 'a>;
+
 /// A contender: a name and one pass over the data. `S` is the state that contenders share, such as the outputs.
 pub(super) struct Contender<'a, S> {
     name: &'static str,
-    pass: Box<dyn FnMut(&mut S) + 'a>,
+    passes: Passes<'a, S>,
     /// Factor for the time of a pass that does only part of the work.
     scale: f64,
     /// Number of rounds from one turn to the next.
@@ -24,8 +27,20 @@ pub(super) struct Contender<'a, S> {
 }
 
 impl<'a, S> Contender<'a, S> {
-    pub(super) fn new(name: &'static str, pass: impl FnMut(&mut S) + 'a) -> Self {
-        Self { name, pass: Box::new(pass), scale: 1.0, every: 1 }
+    pub(super) fn new(name: &'static str, mut pass: impl FnMut(&mut S) + 'a) -> Self {
+        let passes = move |shared: &mut S, passes| {
+            let start = Instant::now();
+            for _ in 0..passes {
+                pass(shared);
+            }
+            start.elapsed()
+        };
+        Self { name, passes: Box::new(passes), scale: 1.0, every: 1 }
+    }
+
+    /// A contender that measures its passes itself.
+    pub(super) fn timed(name: &'static str, mut passes: impl FnMut(u32) -> Duration + 'a) -> Self {
+        Self { name, passes: Box::new(move |_: &mut S, count| passes(count)), scale: 1.0, every: 1 }
     }
 
     /// A contender whose pass does 1/`scale` of the work.
@@ -39,11 +54,7 @@ impl<'a, S> Contender<'a, S> {
     }
 
     fn time(&mut self, shared: &mut S, passes: u32) -> Duration {
-        let start = Instant::now();
-        for _ in 0..passes {
-            (self.pass)(shared);
-        }
-        start.elapsed() / passes
+        (self.passes)(shared, passes) / passes
     }
 }
 
