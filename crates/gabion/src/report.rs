@@ -16,6 +16,7 @@ mod progress;
 mod replaced;
 mod selected;
 pub mod shard;
+mod sharing;
 pub mod status;
 mod time;
 mod vault;
@@ -30,6 +31,8 @@ pub use init::InitReport;
 pub use progress::ProgressReport;
 pub use replaced::{ReplacedReport, ReplacedRun};
 pub use time::{NoTime, PathName, Time};
+
+pub use sharing::{SharedReport, SharingReport};
 
 pub use selected::{ProtectSelectedPlan, ProtectSelectedReport};
 pub use vault::{

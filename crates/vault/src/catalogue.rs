@@ -1,5 +1,4 @@
-//! Catalogue: what this machine knows of the protected files. A cache that can be rebuilt from the headers of
-//! redundancy files.
+//! Catalogue: what this machine knows of the protected files. A cache that can be rebuilt from headers of redundancy.
 //!
 //! It answers without opening a million redundancy files: which version of a file is protected, what is damaged, where
 //! a moved file was before. It contains nothing that cannot be found again.
@@ -8,6 +7,7 @@ mod accepted;
 mod changes;
 mod copy;
 mod directories;
+mod equal_sizes;
 mod error;
 mod fact;
 mod held;

@@ -210,7 +210,7 @@ fn entry_of(storage: &dyn Storage, coders: &Coders, path: &[u8], rebuilt: &mut R
         code: header.coding(),
         wanted: header.code.m() as u32,
         columns: columns as u32,
-        redundancy: parts.iter().map(|part| part.records.file()).sum(),
+        redundancy: parts.iter().map(Part::bytes).sum(),
         protected_at: header.protected_at,
         scrubbed_at: None,
         state: if columns < header.code.m() { State::Degraded } else { State::Protected },

@@ -185,13 +185,6 @@ impl RedundancyPlan {
             self.parity_files.iter().filter_map(|parity_file| parity_file.old.as_ref()).chain(&self.former);
         old.max_by_key(|old| old.header.revision).map(|old| old.header.generation)
     }
-
-    /// Takes redundancy with another number of columns as that of another code.
-    fn encode_again(&mut self) {
-        for old in self.parity_files.iter_mut().filter_map(|parity_file| parity_file.other_columns.take()) {
-            self.former = newer(self.former.take(), Some(old));
-        }
-    }
 }
 
 /// The redundancy file of the higher revision.
@@ -306,10 +299,11 @@ impl Encoder<'_> {
         {
             return Ok(Outcome::Encoded(Box::new(changed)));
         }
+        let adopted = adopt(&plan.parity_files, coder, &stat, options.moved);
         plan.encode_again();
         let tracker = WriteTracker::of(self.storage, path, &plan, &stat, options.recorded);
         self.storage.note_encoding_start(path, plan.newest().as_ref(), &stat.generation());
-        if let Some(adopted) = adopt(&plan.parity_files, coder, &stat, options.moved) {
+        if let Some(adopted) = adopted {
             return Ok(Outcome::Encoded(Box::new(Encoded { obsolete: plan.obsolete, ..adopted })));
         }
         // The version is protected already but with other redundancy: verify the content before it is encoded again.

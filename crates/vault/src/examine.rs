@@ -120,7 +120,7 @@ impl Findings {
             }
         }
         let headers = self.headers.iter().map(|&at| {
-            let records = &protected.parts[at].records;
+            let records = protected.parts[at].own_records();
             match protected.parts[at].head_damage {
                 Some(_) => 0..records.header_bytes(),
                 None => records.trailer()..records.file(),

@@ -6,8 +6,9 @@
 
 use crate::coder::Coders;
 use crate::examine::{self, ProtectedFile, examine};
+use crate::format::frame::{SIGNATURE_BYTES, check_of, table_bytes, toggle};
 use crate::format::header::END_BYTES;
-use crate::format::{Header, HeaderError};
+use crate::format::{FileId, FrameKey, Header, HeaderError, Records};
 use crate::redundancy::REDUNDANCY;
 use crate::repair::{Repaired, repair};
 use crate::run::RunContext;
@@ -90,6 +91,9 @@ pub fn pool(bytes: &[u8]) {
 /// The file whose redundancy is replaced.
 const FILE: &str = "file";
 
+/// Id of the body that the file may share.
+const BODY: FileId = FileId([0xb0; 16]);
+
 /// Content of another file, which must not change.
 const BYSTANDER: &[u8] = b"nobody has anything to do with this";
 
@@ -128,6 +132,50 @@ impl Stage {
     /// The original redundancy file.
     pub fn redundancy(&self) -> &[u8] {
         &self.redundancy
+    }
+
+    /// The redundancy as it would be if the file shared it: a reference, and the body that it names.
+    ///
+    /// # Panics
+    /// If the original is damaged.
+    pub fn shared(&self) -> (Vec<u8>, Vec<u8>) {
+        let decoded = crate::redundancy::decode(&self.redundancy[..self.header_bytes()], &self.vault.coders);
+        let Ok((header, length)) = decoded else { panic!("the original is damaged") };
+        let (own, shared) = (Records::new(&header, length), Records::of_body(&header));
+        let key = FrameKey { id: BODY, ..header.frame_key() };
+        let (mut body, mut root) = (vec![0; shared.file() as usize], [0; SIGNATURE_BYTES]);
+        let table = table_bytes(header.code.k(), header.strong);
+        for column in 0..header.columns {
+            for stripe in 0..own.cut().stripes() {
+                let range = |records: &Records| {
+                    let start = records.frame_offset(column, stripe) as usize;
+                    start..start + records.frame_bytes(stripe) as usize
+                };
+                let frame = &mut body[range(&shared)];
+                frame.copy_from_slice(&self.redundancy[range(&own)]);
+                let end = frame.len() - SIGNATURE_BYTES;
+                let check = check_of(key, column, stripe, &frame[frame.len() - table..end]);
+                frame[end..].copy_from_slice(&check);
+                toggle(&mut root, &check);
+            }
+        }
+        let reference = header.sharing(BODY, root).encode(0);
+        let Ok(reference) = reference else { panic!("the header is too large") };
+        ([&reference[..], &reference].concat(), body)
+    }
+
+    /// As [`play`](Stage::play), for a reference and the body that [`shared`](Stage::shared) names.
+    ///
+    /// # Errors
+    /// The operating system fails.
+    pub fn play_shared(&self, reference: &[u8], body: &[u8]) -> io::Result<Vec<u8>> {
+        use std::os::unix::ffi::OsStrExt;
+        let path = crate::redundancy::body::path_of(BODY);
+        let place =
+            self.directory.join("tree").join(crate::vault::OWN).join(std::ffi::OsStr::from_bytes(&path));
+        place.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+        std::fs::write(&place, body)?;
+        self.play(reference)
     }
 
     /// Replaces the redundancy by `bytes`, examines and repairs the file, and checks the tree. Returns the content of

@@ -12,6 +12,7 @@ pub mod catalogue_rebuild;
 pub mod check;
 pub mod coder;
 pub mod damage;
+pub mod deduplication;
 pub mod degraded;
 mod displaced;
 pub mod encode;

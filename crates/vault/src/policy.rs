@@ -47,6 +47,8 @@ pub struct Treatment {
     pub write_once: bool,
     /// Every block has a cryptographic hash beside its signature.
     pub strong: bool,
+    /// Files with equal redundancy share it.
+    pub share_duplicates: bool,
 }
 
 /// Decision of a policy for a file.
@@ -254,6 +256,7 @@ struct TreatmentText {
     scrub: Option<DurationText>,
     write_once: Option<bool>,
     strong: Option<bool>,
+    share_duplicates: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -283,6 +286,7 @@ struct RuleText {
     scrub: Option<DurationText>,
     write_once: Option<bool>,
     strong: Option<bool>,
+    share_duplicates: Option<bool>,
 }
 
 /// Default block size in bytes.
@@ -300,6 +304,7 @@ pub fn default_treatment(code: Code) -> Treatment {
         scrub: 30 * 86400 * second,
         write_once: false,
         strong: false,
+        share_duplicates: false,
     }
 }
 
@@ -364,11 +369,18 @@ impl Policy {
     pub fn check_pool_conditions(&self) -> Result<(), PolicyError> {
         match () {
             () if self.has_users() => Err(PolicyError::PoolOption { option: "users" }),
+            () if self.shares_duplicates() => Err(PolicyError::PoolOption { option: "share_duplicates" }),
             () if self.rules.iter().any(|rule| rule.condition.asks_for_projects()) => {
                 Err(PolicyError::PoolOption { option: "projects" })
             }
             () => Ok(()),
         }
+    }
+
+    /// True if any files with equal redundancy share it.
+    pub fn shares_duplicates(&self) -> bool {
+        let rules = self.rules.iter().filter_map(|rule| rule.treatment.as_ref());
+        rules.chain([&self.default]).any(|treatment| treatment.share_duplicates)
     }
 
     /// Sets the tree of the files. Without one, all files count as having no project.
@@ -483,7 +495,8 @@ fn check_block(rule: &str, place: Place, treatment: &Treatment) -> Result<(), Po
 impl TreatmentText {
     /// The first option that is set.
     fn first_option(&self) -> Option<&'static str> {
-        let TreatmentText { code, block, quiet, priority, scrub, write_once, strong } = self;
+        let TreatmentText { code, block, quiet, priority, scrub, write_once, strong, share_duplicates } =
+            self;
         let given = [
             ("code", code.is_some()),
             ("block", block.is_some()),
@@ -492,6 +505,7 @@ impl TreatmentText {
             ("scrub", scrub.is_some()),
             ("write_once", write_once.is_some()),
             ("strong", strong.is_some()),
+            ("share_duplicates", share_duplicates.is_some()),
         ];
         given.into_iter().find_map(|(option, is_given)| is_given.then_some(option))
     }
@@ -515,6 +529,7 @@ impl TreatmentText {
             priority: self.priority.unwrap_or(default.priority),
             scrub: self.scrub.map_or(default.scrub, |scrub| scrub.0),
             write_once: self.write_once.unwrap_or(default.write_once),
+            share_duplicates: self.share_duplicates.unwrap_or(default.share_duplicates),
         }
     }
 }
@@ -548,6 +563,7 @@ impl RuleText {
             scrub: self.scrub,
             write_once: self.write_once,
             strong: self.strong,
+            share_duplicates: self.share_duplicates,
         };
         let place = own.place_of_block(text);
         if let (Some(false), Some(option)) = (self.protect, own.first_option()) {
@@ -561,13 +577,17 @@ impl RuleText {
 
 impl fmt::Display for Treatment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Treatment { code, block, quiet, priority, scrub, write_once, strong, .. } = self;
+        let Treatment { code, block, quiet, priority, scrub, write_once, strong, share_duplicates, .. } =
+            self;
         let (quiet, scrub) = (DurationText(*quiet), DurationText(*scrub));
         write!(f, "code {code}, block {}, quiet {quiet}, priority {priority}, scrub {scrub}", Size(*block))?;
         if *strong {
             write!(f, ", blake3 of every block")?;
         }
-        if *write_once { write!(f, ", write once") } else { Ok(()) }
+        if *write_once {
+            write!(f, ", write once")?;
+        }
+        if *share_duplicates { write!(f, ", duplicates share redundancy") } else { Ok(()) }
     }
 }
 

@@ -6,6 +6,7 @@ pub mod selected;
 use crate::catalogue::{CatalogueError, Change as ScannedChange, Class, LONG_JOURNAL, State};
 use crate::changelog::{self, Change, When, WorkerId};
 use crate::coder::Coders;
+use crate::deduplication::{self, Sharing};
 use crate::displaced::{self, Awaited};
 use crate::examine::{self, ExamineError, ProtectedFile};
 use crate::format::header::Version;
@@ -43,6 +44,8 @@ pub struct Report {
     pub affected: Vec<(State, u64)>,
     /// Reasons why mirrors of a pool's namespace that missed changes could not be brought up to date.
     pub unhealed: Vec<String>,
+    /// Redundancy that files began to share.
+    pub sharing: Sharing,
 }
 
 /// Error that ends a run.
@@ -327,7 +330,8 @@ pub fn protect(vault: &Vault, context: RunContext<'_>) -> Result<Report, Protect
     let pending = vault.changelog.pending()?.entries();
     let is_all = pending == 0 && held.is_none() && done.failures == 0 && seen.unreadable.is_empty();
     purge_displaced(vault, if is_all { Awaited::ByNobody(began) } else { Awaited::Likely });
-    Ok(Report { seen, done, held, pending, affected: missing::affected(vault)?, unhealed })
+    let sharing = deduplication::share(vault, context)?;
+    Ok(Report { seen, done, held, pending, affected: missing::affected(vault)?, unhealed, sharing })
 }
 
 /// Removes redundancy that was set aside and is not needed by any file. Failures are retried by a later run.

@@ -2,12 +2,14 @@
 //!
 //! A new file is a [`Draft`] in the staging directory that is renamed into place. An update of some records is a
 //! [`redo`] file: it appears there complete, its writes are then made in place, and after a crash the next process that
-//! opens the redundancy file repeats them.
+//! opens the redundancy file repeats them. Frames that several files share are in a [`body`].
 
+pub(crate) mod body;
 pub mod draft;
 pub(crate) mod fence;
 pub mod redo;
 
+pub use body::SHARED;
 pub use draft::Draft;
 pub(crate) use draft::SUFFIX as DRAFT_SUFFIX;
 
@@ -51,8 +53,12 @@ pub struct Part {
     pub file: Lockable,
     /// The first header, or the second if the first is damaged.
     pub header: Header,
-    /// Offsets of its records.
+    /// Offsets of its frames, in its [body](Part::frames) if it shares them.
     pub records: Records,
+    /// Offsets of its headers.
+    own: Records,
+    /// The frames, if it shares them with other files.
+    body: Option<File>,
     /// Damage of the first header.
     pub head_damage: Option<HeaderError>,
     /// Damage of the second header, which is only read by [`Part::check_trailer`] or if the first is damaged.
@@ -73,12 +79,19 @@ pub enum PartError {
         /// Damage of the second.
         trailer: HeaderError,
     },
+    /// The frames that it shares with other files are gone.
+    #[error("it shares {}, which is missing", DisplayPath::path(.path))]
+    Body {
+        /// Path of the body.
+        path: std::path::PathBuf,
+    },
 }
 
 impl PartError {
-    /// True if the file is useless to this and any later version of the program: both headers are damaged.
+    /// True if the file is useless to this and any later version of the program: both headers are damaged, or its
+    /// frames are gone.
     pub fn is_unusable(&self) -> bool {
-        matches!(self, PartError::Headers { .. }) && !self.is_later()
+        matches!(self, PartError::Headers { .. } | PartError::Body { .. }) && !self.is_later()
     }
 
     /// True if a later version of the program wrote the file: it is intact, and must never be overwritten.
@@ -109,7 +122,7 @@ impl Retryable for PartError {
     fn retry(&self) -> Retry {
         match self {
             PartError::Io(error) => error.retry(),
-            PartError::Headers { .. } => Retry::AfterChange,
+            PartError::Headers { .. } | PartError::Body { .. } => Retry::AfterChange,
         }
     }
 }
@@ -268,20 +281,17 @@ impl PartPath {
 
     fn read_headers(&self, file: Lockable, coders: &Coders) -> Result<Part, PartError> {
         let place = self.clone();
-        match head(&file, coders)? {
-            Ok((header, length)) => {
-                let records = Records::new(&header, length);
-                Ok(Part { place, file, header, records, head_damage: None, trailer_damage: None })
-            }
+        let (header, length, head_damage) = match head(&file, coders)? {
+            Ok((header, length)) => (header, length, None),
             Err(head) => match trailer(&file, coders)? {
-                Ok((header, length)) => {
-                    let records = Records::new(&header, length);
-                    let head_damage = Some(head);
-                    Ok(Part { place, file, header, records, head_damage, trailer_damage: None })
-                }
-                Err(trailer) => Err(PartError::Headers { head, trailer }),
+                Ok((header, length)) => (header, length, Some(head)),
+                Err(trailer) => return Err(PartError::Headers { head, trailer }),
             },
-        }
+        };
+        let own = Records::new(&header, length);
+        let body = body::open(&place.tree, &header)?;
+        let records = if body.is_some() { Records::of_body(&header) } else { own };
+        Ok(Part { place, file, header, records, own, body, head_damage, trailer_damage: None })
     }
 }
 
@@ -358,13 +368,13 @@ impl Part {
         buffer.clear();
         buffer.resize(columns * frames as usize, 0);
         if records.is_one_piece() {
-            read_up_to(&self.file, buffer, records.frame_offset(0, first))?;
+            read_up_to(self.frames(), buffer, records.frame_offset(0, first))?;
             return Ok(());
         }
         let mut section = vec![0; frames as usize];
         for column in 0..columns {
             section.fill(0);
-            read_up_to(&self.file, &mut section, records.frame_offset(column, first))?;
+            read_up_to(self.frames(), &mut section, records.frame_offset(column, first))?;
             let (mut from, mut to) = (0, 0);
             for stripe in first..first + count {
                 let frame = records.frame_bytes(stripe) as usize;
@@ -384,7 +394,7 @@ impl Part {
     pub fn check_trailer(&mut self, coders: &Coders) -> io::Result<()> {
         let size = stat_of(&self.file)?.size;
         self.trailer_damage = match trailer(&self.file, coders)? {
-            _ if size != self.records.file() => Some(HeaderError::Field { field: "a length", value: size }),
+            _ if size != self.own.file() => Some(HeaderError::Field { field: "a length", value: size }),
             Ok((header, _)) if header == self.header => None,
             Ok(_) => Some(HeaderError::Checksum),
             Err(error) => Some(error),
@@ -395,13 +405,15 @@ impl Part {
     /// Drops the file from the page cache.
     pub fn drop_cache(&self) {
         // Advice only: what is not dropped is read from memory.
-        let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
+        for file in [&self.file, self.frames()] {
+            let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+        }
     }
 
     /// True if at least half of the data described by the header exists: in this file, or in a file of `size` bytes.
     /// Otherwise the header is bogus, and examining every stripe would never end.
     pub fn is_plausible(&self, size: u64) -> bool {
-        let there = stat_of(&self.file).map_or(0, |stat| stat.size);
+        let there = stat_of(self.frames()).map_or(0, |stat| stat.size);
         there >= self.records.file() / 2 || size >= self.header.generation.size / 2
     }
 
@@ -418,7 +430,7 @@ impl Part {
 
     /// Length of the header.
     pub fn header_bytes(&self) -> usize {
-        self.records.header_bytes() as usize
+        self.own.header_bytes() as usize
     }
 }
 

@@ -355,13 +355,16 @@ impl Work<'_> {
                     self.done.redundancy_blocks += 1;
                 }
                 if bytes > redo::MAX_BYTES {
-                    self.update(at, std::mem::take(&mut writes))?;
+                    self.update_frames(at, std::mem::take(&mut writes))?;
                     bytes = 0;
                 }
             }
+            if part.is_shared() {
+                self.update_frames(at, std::mem::take(&mut writes))?;
+            }
             if !writes.is_empty() || findings.headers.contains(&at) {
                 let header = part.header.encode(part.header_bytes()).map_err(io::Error::other)?;
-                writes.push((part.records.trailer(), header.clone()));
+                writes.push((part.own_records().trailer(), header.clone()));
                 writes.push((0, header));
                 self.update(at, writes)?;
             }

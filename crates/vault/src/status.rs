@@ -3,6 +3,7 @@
 use crate::catalogue::{CatalogueError, Class, Counts, Entry, Piece, Problem, State};
 use crate::changelog::Monitors;
 use crate::changelog::monitors::{KnownMonitor, MonitorState};
+use crate::deduplication::{self, SharedAmount};
 use crate::degraded;
 use crate::displaced;
 use crate::guard::{GuardError, Held, Judgement};
@@ -69,7 +70,7 @@ pub struct Status {
     pub overdue: Overdue,
     /// End of the last protect, or the last time a watch protected a file.
     pub last_protect: Option<Timestamp>,
-    /// Bytes of protected files, and of their redundancy.
+    /// Bytes of protected files, and of their redundancy. Of a whole vault, what files share counts once.
     pub data_bytes: u64,
     /// See `data_bytes`.
     pub redundancy_bytes: u64,
@@ -88,6 +89,8 @@ pub struct Status {
     pub degraded_reads: Option<degraded::Record>,
     /// Displaced redundancy; none if it cannot be listed.
     pub displaced: Option<Amount>,
+    /// Redundancy that files of the vault share; none if it cannot be counted.
+    pub shared: Option<SharedAmount>,
     /// Runs of repair whose replaced content is still kept, oldest first; none if they cannot be listed.
     pub replaced: Option<Vec<replaced::Run>>,
 }
@@ -152,6 +155,7 @@ pub fn status(
         mirrors: vault.pool.as_ref().map(Pool::mirrors),
         degraded_reads: degraded::recorded(catalogue)?,
         displaced: set_aside(vault).ok(),
+        shared: deduplication::amount(vault).ok(),
         replaced: replaced::runs(&vault.repository).ok(),
     };
     let missing = UnavailableTargets::of(&status.targets);
@@ -209,6 +213,9 @@ pub fn status(
     if look {
         status.count_changes(vault, path)?;
         status.count_unknown(vault, path, &missing, names)?;
+    }
+    if let Some(shared) = status.shared.filter(|_| path.is_empty()) {
+        status.redundancy_bytes = status.redundancy_bytes.saturating_sub(shared.saved);
     }
     let summary = vault.changelog.pending()?;
     status.queued = summary.entries();

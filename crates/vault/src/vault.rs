@@ -532,7 +532,7 @@ fn take_turn(repository: &Path) -> Result<Lockable, VaultError> {
     std::fs::File::open(repository).and_then(Lockable::exclusive).map_err(at(repository))
 }
 
-const POLICY: &str = "policy.toml";
+pub(crate) const POLICY: &str = "policy.toml";
 
 const CATALOGUE: &str = "catalogue.sqlite";
 

@@ -8,7 +8,7 @@ use crate::report::daemon::{
     ScrubJobReport, SurveyReport, SurveyedFile, Timed,
 };
 use crate::report::pool::{FileColumns, IncompleteFile};
-use crate::report::{DamagedFile, FileFailure, HeldReport, PathName, RepairedFile, Time};
+use crate::report::{DamagedFile, FileFailure, HeldReport, PathName, RepairedFile, SharingReport, Time};
 use gabion_platform::sync::lock;
 use gabion_vault::catalogue::{CatalogueError, State};
 use gabion_vault::damage::DamageReport;
@@ -532,11 +532,13 @@ fn rebuild(vault: &Vault, options: &pool_rebuild::RebuildOptions, context: RunCo
 }
 
 fn protect_all(vault: &Vault, context: RunContext<'_>) -> Done {
-    let protect::Report { seen, done, held, pending, affected, unhealed } = protect::protect(vault, context)?;
+    let protect::Report { seen, done, held, pending, affected, unhealed, sharing } =
+        protect::protect(vault, context)?;
     let failures = done.failures + seen.unreadable.len() as u64;
     let lost = affected.iter().any(|(state, _)| *state == State::Lost);
     let waits = held.is_some() || pending > 0 || !seen.write_once.is_empty();
-    let open = failures > 0 || waits || !affected.is_empty() || !unhealed.is_empty();
+    let open =
+        failures > 0 || waits || !affected.is_empty() || !unhealed.is_empty() || !sharing.failed.is_empty();
     let report = ProtectJobReport {
         files: seen.files,
         bytes: seen.bytes,
@@ -553,6 +555,7 @@ fn protect_all(vault: &Vault, context: RunContext<'_>) -> Done {
         affected: affected.iter().map(|(state, files)| (state.word().to_owned(), *files)).collect(),
         write_once_changed: first(&seen.write_once, |path| PathName::new(path)),
         mirrors_not_healed: unhealed,
+        sharing: SharingReport::new(&sharing),
     };
     Ok((outcome(lost, (context.stopped)(), open), JobReport::Protect(report)))
 }

@@ -251,6 +251,7 @@ pub(crate) struct TreatmentAnswer {
     pub(crate) scrub_seconds: u64,
     pub(crate) write_once: bool,
     pub(crate) strong: bool,
+    pub(crate) share_duplicates: bool,
 }
 
 /// A rule that does not apply.

@@ -2,7 +2,9 @@
 
 use super::notifications::ReceiverReport;
 use super::pool::{FileColumns, IncompleteFile};
-use super::{DamagedFile, FileFailure, HeldReport, OverdueReport, PathName, RepairedFile, Time};
+use super::{
+    DamagedFile, FileFailure, HeldReport, OverdueReport, PathName, RepairedFile, SharingReport, Time,
+};
 use gabion_vault::catalogue::State;
 use gabion_vault::monitor::Status;
 use gabion_vault::pool_rebuild::survey::FileHealth;
@@ -309,6 +311,7 @@ pub(crate) struct ProtectJobReport {
     pub(crate) affected: BTreeMap<String, u64>,
     pub(crate) write_once_changed: Vec<PathName>,
     pub(crate) mirrors_not_healed: Vec<String>,
+    pub(crate) sharing: SharingReport,
 }
 
 /// Report of a survey: files of a pool by the columns that they miss.

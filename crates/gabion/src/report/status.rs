@@ -2,8 +2,8 @@
 
 use super::work::KnownWorkerReport;
 use super::{
-    ClassReport, FileAmount, HeldReport, OverdueReport, PathName, ProblemReport, Time, changes, path_names,
-    path_text,
+    ClassReport, FileAmount, HeldReport, OverdueReport, PathName, ProblemReport, SharedReport, Time, changes,
+    path_names, path_text,
 };
 use gabion_vault::catalogue::State;
 use gabion_vault::changelog::KnownWorker;
@@ -48,6 +48,7 @@ pub struct StatusReport<'a> {
     changed_in_growth: Vec<GrownFile>,
     replaced: Option<Vec<KeptRun>>,
     displaced: Option<FileAmount>,
+    shared: Option<SharedReport>,
     user_policy_warnings: usize,
     filesystem_wide: Option<&'a str>,
     daemon: Option<&'a Value>,
@@ -192,6 +193,7 @@ impl<'a> StatusReport<'a> {
             replaced: status.replaced.as_deref().map(|runs| runs.iter().map(KeptRun::new).collect()),
             user_policy_warnings: status.user_policies,
             displaced: status.displaced.map(FileAmount::new),
+            shared: status.shared.map(SharedReport::new),
             filesystem_wide: status.filesystem_wide.as_deref(),
             daemon,
             // Unknown while the changelog's server is away.

@@ -1,8 +1,11 @@
 //! Reports of the commands on vaults.
 
-use super::{DamagedFile, FileFailure, FileRanges, HeldReport, PathName, RepairedFile, path_names};
+use super::{
+    DamagedFile, FileFailure, FileRanges, HeldReport, PathName, RepairedFile, SharingReport, path_names,
+};
 use gabion_vault::catalogue::{Change, Class, Counts, State};
 use gabion_vault::catalogue_rebuild::Rebuilt;
+use gabion_vault::deduplication::Sharing;
 use gabion_vault::policy::{Decision, Treatment};
 use gabion_vault::protect;
 use gabion_vault::repair::{Plan, Repaired};
@@ -55,12 +58,20 @@ pub struct ProtectPlanReport {
     bytes: u64,
     changes: ClassReport,
     held: Option<HeldReport>,
+    sharing: SharingReport,
 }
 
 impl ProtectPlanReport {
-    /// Of the result of a scan.
-    pub fn new(files: u64, bytes: u64, counts: &Counts, held: Option<HeldReport>) -> ProtectPlanReport {
-        ProtectPlanReport { dry_run: true, files, bytes, changes: changes(counts), held }
+    /// Of the result of a scan, and of a survey of equal redundancy.
+    pub fn new(seen: &Seen, held: Option<HeldReport>, sharing: &Sharing) -> ProtectPlanReport {
+        ProtectPlanReport {
+            dry_run: true,
+            files: seen.files,
+            bytes: seen.bytes,
+            changes: changes(&seen.changes),
+            held,
+            sharing: SharingReport::new(sharing),
+        }
     }
 }
 
@@ -99,13 +110,14 @@ pub struct ProtectReport {
     affected: BTreeMap<&'static str, u64>,
     mirrors_not_healed: Vec<String>,
     user_policies: Vec<IgnoredPolicy>,
+    sharing: SharingReport,
     peak_memory: Option<u64>,
 }
 
 impl ProtectReport {
     /// Of the report of the vault. `stopped` if a signal ended the run early.
     pub fn new(vault: &Vault, report: &protect::Report, seconds: f64, stopped: bool) -> ProtectReport {
-        let protect::Report { seen, done, held, pending, affected, unhealed } = report;
+        let protect::Report { seen, done, held, pending, affected, unhealed, sharing } = report;
         let aside = |(path, aside): &(Vec<u8>, PathBuf)| SetAside {
             path: PathName::new(path),
             to: PathName::system(aside),
@@ -142,6 +154,7 @@ impl ProtectReport {
             affected: affected.iter().map(|(state, files)| (state.word(), *files)).collect(),
             mirrors_not_healed: unhealed.clone(),
             user_policies: user_policies(seen),
+            sharing: SharingReport::new(sharing),
             peak_memory: crate::machine::peak_memory(),
         }
     }
@@ -495,6 +508,7 @@ pub struct TreatmentReport<'a> {
     scrub_s: u64,
     write_once: bool,
     strong: bool,
+    share_duplicates: bool,
 }
 
 impl<'a> TreatmentReport<'a> {
@@ -508,6 +522,7 @@ impl<'a> TreatmentReport<'a> {
             scrub_s: treatment.scrub.as_secs(),
             write_once: treatment.write_once,
             strong: treatment.strong,
+            share_duplicates: treatment.share_duplicates,
         }
     }
 }

@@ -28,3 +28,14 @@ pub(super) fn count_in(directories: &str) -> String {
         "SELECT count(*) FROM files WHERE directory IN (SELECT number FROM directories WHERE {directories})"
     )
 }
+
+/// Intact files with as much redundancy that have their size in common, with one that was protected lately.
+pub(super) const EQUAL_SIZES: &str = "SELECT size, (SELECT path FROM directories WHERE number = directory), name FROM files \
+     WHERE redundancy >= ?1 AND state = 0 AND size IN \
+     (SELECT size FROM files WHERE redundancy >= ?1 AND state = 0 \
+     GROUP BY size HAVING count(*) > 1 AND max(protected_at) >= ?2) \
+     ORDER BY size";
+
+/// Files by id.
+pub(super) const IDS: &str =
+    "SELECT id, (SELECT path FROM directories WHERE number = directory), name FROM files";

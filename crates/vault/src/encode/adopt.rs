@@ -4,6 +4,7 @@ use super::{EncodeError, Encoded, Encoder, ParityFilePlan};
 use crate::coder::Coder;
 use crate::examine::{ExamineError, ProtectedFile};
 use crate::format::{FileId, Header};
+use crate::redundancy::Part;
 use crate::tree::{Generation, Stat};
 use crate::version::is_doubtful;
 use crate::world::Timestamp;
@@ -29,7 +30,7 @@ impl Encoder<'_> {
         }
         let header = &protected.header;
         let columns = (protected.columns(), header.code.m());
-        let redundancy_bytes = protected.parts.iter().map(|part| part.records.file()).sum();
+        let redundancy_bytes = protected.parts.iter().map(Part::bytes).sum();
         Ok(Some(adopted((header.id, stat, header.protected_at), header.coding(), columns, redundancy_bytes)))
     }
 }
@@ -54,7 +55,7 @@ pub(super) fn adopt(
         let whole = old.head_damage.is_none() && same(&old.header, &parity_file.header);
         // Older format versions are replaced.
         let whole = whole && old.header.version == parity_file.header.version;
-        (whole && are_same_places(&old.header, &parity_file.header)).then_some(old.records.file())
+        (whole && are_same_places(&old.header, &parity_file.header)).then_some(old.bytes())
     };
     let sizes: Option<Vec<u64>> = parity_files.iter().map(fits).collect();
     let olds = || parity_files.iter().filter_map(|parity_file| parity_file.old.as_ref());

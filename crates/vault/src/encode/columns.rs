@@ -189,6 +189,7 @@ fn newest_of_same(plan: &RedundancyPlan, stat: &Stat, options: EncodeOptions<'_>
             // A change of all files that was interrupted leaves some with the number of before.
             && (was.revision == newest.revision || was.code != newest.code)
             && part.head_damage.is_none()
+            && !part.is_shared()
             && stat_of(&part.file).is_ok_and(|stat| stat.size == part.records.file())
     };
     let of_file = |file| -> Option<(&ParityFilePlan, &Part)> { Some((file, present(file)?)) };

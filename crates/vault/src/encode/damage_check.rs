@@ -5,7 +5,7 @@ use super::{EncodeError, EncodeOptions, Encoded, Encoder};
 use crate::damage::{DamageReport, damage_report, remaining_redundancy};
 use crate::examine::{self, ExamineError, ProtectedFile};
 use crate::format::{Header, Metadata};
-use crate::redundancy::redo;
+use crate::redundancy::{Part, redo};
 use crate::tree::Generation;
 use crate::version::{is_doubtful, is_same_content};
 use std::io;
@@ -51,7 +51,7 @@ impl Encoder<'_> {
             code: protected.header.coding(),
             columns: remaining_redundancy(&protected, &findings) as usize,
             wanted: protected.header.code.m(),
-            redundancy_bytes: protected.parts.iter().map(|part| part.records.file()).sum(),
+            redundancy_bytes: protected.parts.iter().map(Part::bytes).sum(),
             read_bytes: stat.size,
             adopted: true,
             encoded: 0,
@@ -122,7 +122,7 @@ impl Encoder<'_> {
             let bytes = header.encode(part.header_bytes()).ok();
             let Some(bytes) = bytes.filter(|bytes| bytes.len() == part.header_bytes()) else { continue };
             if header != part.header && (header.id, header.revision) == (id, revision) {
-                let writes = [(part.records.trailer(), bytes.clone()), (0, bytes)];
+                let writes = [(part.own_records().trailer(), bytes.clone()), (0, bytes)];
                 redo::update(&place, &part.file, &header, &writes).map_err(&write)?;
             }
         }

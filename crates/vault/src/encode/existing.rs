@@ -1,6 +1,6 @@
 //! Existing redundancy of a file before it is encoded.
 
-use super::EncodeError;
+use super::{EncodeError, ParityFilePlan, RedundancyPlan, newer};
 use crate::coder::Coders;
 use crate::redundancy::{Part, PartPath};
 
@@ -21,5 +21,18 @@ pub(super) fn open_old(place: &PartPath, coders: &Coders, is_planned: bool) -> R
             Err(EncodeError::Redundancy { path: place.tree.shown(&place.path), source: Box::new(error) })
         }
         Err(error) => Ok(Opened { part: None, is_unusable: error.is_unusable() }),
+    }
+}
+
+impl RedundancyPlan {
+    /// Takes redundancy with another number of columns as that of another code, and so what is shared with other files,
+    /// which must not change: none of its frames is kept.
+    pub(super) fn encode_again(&mut self) {
+        let take = |file: &mut ParityFilePlan| {
+            file.other_columns.take().or_else(|| file.old.take_if(|old| old.is_shared()))
+        };
+        for old in self.parity_files.iter_mut().filter_map(take) {
+            self.former = newer(self.former.take(), Some(old));
+        }
     }
 }

@@ -216,7 +216,7 @@ impl ProtectedFile {
         let repositories = storage.repositories();
         let mut deadlines = Vec::new();
         for part in &self.parts {
-            let with_file = |deadline| Ok((Arc::new(part.file.try_clone()?), deadline));
+            let with_file = |deadline| Ok((Arc::new(part.frames().try_clone()?), deadline));
             let deadline = storage.io_deadline(&part.place).map(with_file).transpose();
             deadlines.push(deadline.map_err(ExamineError::Read)?);
             let home = repositories.iter().find(|home| home.tree.path() == part.place.tree.path());
@@ -296,7 +296,7 @@ impl ProtectedFile {
     fn read_part(&self, part: usize, buffer: &mut [u8], offset: u64) -> bool {
         let got = match self.lazy.deadlines.get(part) {
             Some(Some((file, deadline))) => deadline.read(file, buffer, offset),
-            _ => read_up_to(&self.parts[part].file, buffer, offset).map_err(Fault::Io),
+            _ => read_up_to(self.parts[part].frames(), buffer, offset).map_err(Fault::Io),
         };
         got.is_ok_and(|got| got == buffer.len())
     }
@@ -547,5 +547,5 @@ impl ProtectedFile {
 /// Prefetches a range of a redundancy file.
 fn announce(part: &Part, start: u64, length: u64) {
     // Advice only: an error makes reading slower.
-    let _ = rustix::fs::fadvise(&part.file, start, NonZeroU64::new(length), rustix::fs::Advice::WillNeed);
+    let _ = rustix::fs::fadvise(part.frames(), start, NonZeroU64::new(length), rustix::fs::Advice::WillNeed);
 }

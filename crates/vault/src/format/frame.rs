@@ -76,11 +76,17 @@ pub struct Records {
 }
 
 impl Records {
-    /// For a file with this header of `length` bytes.
+    /// For a file with this header of `length` bytes. A file that shares frames has none of its own.
     pub fn new(header: &Header, length: usize) -> Records {
+        let columns = if header.body().is_some() { 0 } else { header.columns };
+        Records { header: length as u64, columns: columns as u64, ..Records::of_body(header) }
+    }
+
+    /// For the body that has the frames of a file with this header: frames alone.
+    pub fn of_body(header: &Header) -> Records {
         let cut = header.geometry.cut(header.generation.size);
         let (k, strong, version) = (header.code.k(), header.strong, header.version);
-        Records { version, header: length as u64, cut, k, strong, columns: header.columns as u64 }
+        Records { version, header: 0, cut, k, strong, columns: header.columns as u64 }
     }
 
     /// Cut of the protected file.

@@ -77,6 +77,9 @@ const FLAG_STRONG: u32 = 4;
 /// Extensions with this bit in the tag must be understood by a reader; others may be ignored.
 const CRITICAL: u16 = 0x8000;
 
+/// Extension with the id of the body that has the frames: the file shares them with others.
+const BODY: u16 = CRITICAL | 1;
+
 /// A fixed field of the header; `docs/reference/redundancy.md` has the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldSpec {
@@ -190,7 +193,7 @@ pub struct Metadata {
     pub attributes_left_out: bool,
 }
 
-/// A header extension of a later program with the same format version.
+/// A header extension, of this program or of a later one with the same format version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extension {
     /// Kind; those with the highest bit set must be understood.
@@ -230,7 +233,7 @@ pub struct Header {
     pub targets: Vec<Vec<u8>>,
     /// Binding to the protected file; version 1 has none.
     pub binding: Option<Binding>,
-    /// Unknown extensions that may be ignored.
+    /// The body of a file that shares frames, and unknown extensions that may be ignored.
     pub extensions: Vec<Extension>,
 }
 
@@ -300,7 +303,32 @@ impl HeaderError {
 impl Header {
     /// Key that binds frames to this redundancy file.
     pub fn frame_key(&self) -> FrameKey {
-        FrameKey { version: self.version, id: self.id }
+        FrameKey { version: self.version, id: self.body().unwrap_or(self.id) }
+    }
+
+    /// The body that has the frames of this file, if it shares them with other files.
+    pub fn body(&self) -> Option<FileId> {
+        let extension = self.extensions.iter().find(|extension| extension.tag == BODY)?;
+        extension.bytes[..].try_into().ok().map(FileId)
+    }
+
+    /// This header for a file that shares the frames of a body, which have this sum.
+    #[must_use]
+    pub fn sharing(mut self, body: FileId, root: [u8; 16]) -> Header {
+        self.extensions.retain(|extension| extension.tag != BODY);
+        self.extensions.insert(0, Extension { tag: BODY, bytes: body.0.to_vec() });
+        Header { root, ..self }
+    }
+
+    /// Only a file with all redundancy columns, in storage with one target, can share frames.
+    fn check_body(&self) -> Result<(), HeaderError> {
+        let mut bodies = self.extensions.iter().filter(|extension| extension.tag == BODY);
+        let Some(Extension { bytes, .. }) = bodies.next() else { return Ok(()) };
+        let is_whole = (self.first, self.columns) == (0, self.code.m()) && self.targets.is_empty();
+        match bodies.next().is_none() && bytes.len() == 16 && is_whole {
+            true => Ok(()),
+            false => Err(HeaderError::Field { field: "a shared body", value: bytes.len() as u64 }),
+        }
     }
 
     /// True if this may be the redundancy of the file with `binding` and version `now`. A renamed file keeps its inode,
@@ -496,7 +524,7 @@ impl Header {
         let mut extensions = Vec::new();
         for _ in 0..added.extension_count {
             let (tag, length) = (fields.u16()?, fields.u32()?);
-            if tag & CRITICAL != 0 {
+            if tag & CRITICAL != 0 && tag != BODY {
                 return Err(HeaderError::Extension(tag));
             }
             extensions.push(Extension { tag, bytes: fields.bytes(length as usize)?.to_vec() });
@@ -521,6 +549,7 @@ impl Header {
             binding: added.binding,
             extensions,
         };
+        header.check_body()?;
         Ok(header)
     }
 }

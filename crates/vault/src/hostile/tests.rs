@@ -125,6 +125,51 @@ fn redundancy_of_chance_does_no_harm() {
     }
 }
 
+/// As before, for redundancy that is shared: damage of the reference, of the body, and of both.
+#[test]
+fn shared_redundancy_of_chance_does_no_harm() {
+    let mut rng = TestRng(5);
+    for (_directory, stage, content) in stages(&[("4+2", 3000), ("1+1", 700), ("8+2", 20_000)]) {
+        let (reference, body) = stage.shared();
+        assert!(stage.play_shared(&reference, &body).unwrap() == content);
+        assert!(stage.play_shared(&reference, b"").unwrap() == content);
+        for round in 0..fuzz_inputs(150) {
+            let (mut reference, mut body) = (reference.clone(), body.clone());
+            if round % 3 != 0 {
+                (0..1 + rng.below(4)).for_each(|_| rng.change(&mut body));
+            }
+            if round % 3 != 1 {
+                (0..1 + rng.below(2)).for_each(|_| rng.change(&mut reference));
+            }
+            assert!(stage.play_shared(&reference, &body).unwrap() == content, "round {round}");
+        }
+    }
+}
+
+/// Headers of references with any fields and a valid checksum, beside the body that they name.
+#[test]
+fn references_of_malice_do_no_harm() {
+    let mut rng = TestRng(6);
+    for (_directory, stage, content) in stages(&[("4+2", 3000)]) {
+        let (reference, body) = stage.shared();
+        let length = reference.len() / 2;
+        let mut accepted = 0;
+        for round in 0..fuzz_inputs(300) {
+            let mut header = reference[..length].to_vec();
+            match rng.below(2) {
+                0 => rng.change_field(&mut header),
+                _ => header[FIXED_BYTES + rng.below(length - FIXED_BYTES)] = rng.next() as u8,
+            }
+            seal_header(&mut header);
+            accepted += u32::from(crate::redundancy::decode(&header, &Coders::new().unwrap()).is_ok());
+            let played = stage.play_shared(&[&header[..], &header].concat(), &body).unwrap();
+            // A valid header may describe another size of the file, and repair believes it.
+            assert!(played == content || played.len() != content.len(), "round {round}");
+        }
+        assert!(accepted > 30, "only {accepted} were accepted: nothing was tried");
+    }
+}
+
 /// Sizes beyond any disk, and codes that would need all memory.
 #[test]
 fn claims_that_cannot_be_true_are_refused_at_once() {

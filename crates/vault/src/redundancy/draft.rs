@@ -248,6 +248,45 @@ impl Draft {
         }
     }
 
+    /// Replaces the file that was there when the draft was created, and nothing else: neither a file that was moved to
+    /// another name nor one that was written since.
+    ///
+    /// # Errors
+    /// [`superseded`] if that file is not there any more; I/O errors.
+    pub(crate) fn replace(&mut self) -> io::Result<()> {
+        let Some(temporary) = &self.temporary else { return Ok(()) };
+        let PartPath { tree, path } = &self.place;
+        self.fence.pass(&self.place, |way| match way {
+            NameChange::Replace => tree.rename(temporary, path),
+            NameChange::Create => Err(superseded()),
+        })?;
+        self.temporary = None;
+        Ok(())
+    }
+
+    /// True if the file is the one that the draft may replace.
+    pub(crate) fn may_replace(&self, file: &File) -> io::Result<bool> {
+        self.fence.saw(file)
+    }
+
+    /// Gives the draft another name, which stays when it is published or dropped.
+    pub(crate) fn link(&self, path: &[u8]) -> io::Result<()> {
+        let temporary = self.temporary.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        self.place.tree.link(temporary, path)
+    }
+
+    /// Gives the draft another name and takes it away again.
+    ///
+    /// # Errors
+    /// The file system has no hard links; other I/O errors.
+    pub(crate) fn try_link(&self) -> io::Result<()> {
+        // What a crash leaves is removed as an abandoned draft.
+        let name = FileId(unique_id()?).to_string();
+        let path = join(STAGING, &[name.as_bytes(), SUFFIX].concat());
+        self.link(&path)?;
+        self.place.tree.remove(&path)
+    }
+
     /// The file that it replaced, whose space is freed when this is closed.
     pub(crate) fn take_replaced(&mut self) -> Option<Lockable> {
         self.replaced.take()

@@ -40,6 +40,12 @@ impl Fence {
         self.is_absent
     }
 
+    /// True if the file is the one that was there.
+    pub(crate) fn saw(&self, file: &File) -> io::Result<bool> {
+        let now = stat_of(file)?;
+        Ok(self.seen.is_some_and(|seen| is_same(&seen, &now)))
+    }
+
     /// Runs `change` if the file is still the one seen.
     ///
     /// # Errors

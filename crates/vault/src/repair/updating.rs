@@ -7,6 +7,15 @@ use crate::redundancy::{PATIENCE, Part, redo};
 use std::io;
 
 impl Work<'_> {
+    /// Writes frames of a redundancy file, or of the body that it shares.
+    pub(super) fn update_frames(&self, part: usize, writes: Vec<(u64, Vec<u8>)>) -> io::Result<()> {
+        match &self.protected.parts[part] {
+            _ if writes.is_empty() => Ok(()),
+            shared if shared.is_shared() => shared.restore_frames(&writes),
+            _ => self.update(part, writes),
+        }
+    }
+
     /// Writes to a redundancy file that is still the one that was examined.
     pub(super) fn update(&self, part: usize, writes: Vec<(u64, Vec<u8>)>) -> io::Result<()> {
         let part = &self.protected.parts[part];
@@ -18,7 +27,7 @@ impl Work<'_> {
         let Some(now) = now.filter(is_same) else { return Err(superseded()) };
         redo::update(&part.place, &now.file, &part.header, &writes)?;
         // Bytes behind the end are foreign and hide the second header.
-        now.file.set_len(part.records.file())?;
+        now.file.set_len(part.own_records().file())?;
         drop(now);
         let locations = self.vault.storage.redundancy_locations(self.path)?;
         open_in_order(&locations, |location| {

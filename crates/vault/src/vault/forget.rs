@@ -17,7 +17,7 @@ use super::{
 use crate::displaced::DISPLACED;
 use crate::display_path::DisplayPath;
 use crate::private;
-use crate::redundancy::{REDUNDANCY, STAGING};
+use crate::redundancy::{REDUNDANCY, SHARED, STAGING};
 use crate::repair_mark::REPAIRING;
 use crate::replaced::REPLACED;
 use crate::tree::{self, Tree, absent_is_none, join};
@@ -34,7 +34,8 @@ const MARK: &str = "forgotten";
 const MAX_PATH: u64 = 1 << 16;
 
 /// Directories of a repository, besides that of replaced content.
-const DIRECTORIES: &[&[u8]] = &[STAGING, REDUNDANCY, DISPLACED, REPAIRING, b"approved", CHANGELOG.as_bytes()];
+const DIRECTORIES: &[&[u8]] =
+    &[STAGING, REDUNDANCY, SHARED, DISPLACED, REPAIRING, b"approved", CHANGELOG.as_bytes()];
 
 /// Files of a repository, besides databases, settings, locks and the mark. Those of earlier versions are among them.
 const FILES: &[&str] = &[
@@ -148,6 +149,12 @@ impl Removal {
             })
             .map_err(&failed)?;
         }
+        each_file(&tree, SHARED, device, &mut |_, stat| {
+            // Further names of redundancy that is counted already.
+            self.bytes += if stat.links == 1 { stat.allocated } else { 0 };
+            Ok(())
+        })
+        .map_err(&failed)?;
         each_file(&tree, REPLACED, device, &mut |_, _| {
             self.replaced += 1;
             Ok(())

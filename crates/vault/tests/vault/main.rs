@@ -26,6 +26,7 @@ mod resumed;
 mod selected;
 #[path = "../../../changelog/tests/changelog/server.rs"]
 mod server;
+mod shared_redundancy;
 mod sharing;
 mod silent_corruption;
 mod strong;

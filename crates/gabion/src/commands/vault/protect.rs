@@ -18,6 +18,7 @@ use gabion::report::{HeldReport, ProtectPlanReport, ProtectReport};
 use gabion::shell::ApproveCommand;
 use gabion_platform::display_path::DisplayPath;
 use gabion_vault::catalogue::Recent;
+use gabion_vault::deduplication::survey;
 use gabion_vault::promises::{Loss, Mode, promise};
 use gabion_vault::protect::{Report, protect, scan, would_hold};
 use gabion_vault::scan::Seen;
@@ -153,6 +154,7 @@ impl Args {
             Report { held: Some(_), .. } => Outcome::Found,
             Report { seen, .. } if !seen.write_once.is_empty() => Outcome::Found,
             Report { unhealed, .. } if !unhealed.is_empty() => Outcome::Found,
+            Report { sharing, .. } if !sharing.failed.is_empty() => Outcome::Found,
             Report { affected, pending, .. } if !affected.is_empty() || *pending > 0 => Outcome::Found,
             _ => Outcome::Fine,
         };
@@ -194,22 +196,29 @@ impl Args {
     fn dry(&self, dir: &Path, vault: &Vault) -> anyhow::Result<Outcome> {
         let seen = self.output.run(&self.effort, |context| scan(vault, context))??;
         let held = would_hold(vault, &seen)?.held().cloned();
+        let sharing = self.output.run(&self.effort, |context| survey(vault, context))??;
         if self.output.json {
             let held = held.as_ref().map(HeldReport::new);
-            let report = ProtectPlanReport::new(seen.files, seen.bytes, &seen.changes, held);
-            print_json(&report);
+            print_json(&ProtectPlanReport::new(&seen, held, &sharing));
         } else {
             self.output.print_line(format!("would protect {}:", DisplayPath::path(dir)));
             print_counts(&self.output, &seen.changes);
             if let Some(held) = held {
                 self.output.print_line(format!("would hold removed and changed files: {}", reason(&held)));
             }
+            if sharing.files > 0 {
+                self.output.print_line(format!(
+                    "of those that are protected, {} would share redundancy, and {} would be freed",
+                    files(sharing.files),
+                    bytes(sharing.saved)
+                ));
+            }
         }
         Ok(Outcome::Fine)
     }
 
     fn print(&self, vault: &Vault, report: &Report, compute: &Compute, seconds: f64, stopped: bool) {
-        let Report { seen, done, held, pending, affected, unhealed } = report;
+        let Report { seen, done, held, pending, affected, unhealed, sharing } = report;
         if self.output.json {
             return print_json(&device::add_to(ProtectReport::new(vault, report, seconds, stopped), compute));
         }
@@ -234,6 +243,10 @@ impl Args {
             if number > 0 {
                 output.print_line(format!("{label:<9} redundancy of {}", files(number)));
             }
+        }
+        if sharing.files > 0 {
+            let (number, saved) = (files(sharing.files), bytes(sharing.saved));
+            output.print_line(format!("shared    redundancy of {number} with equal content, {saved} freed"));
         }
         let skipped: Vec<String> = [
             (seen.left_out, "left out by the policy"),
@@ -294,6 +307,9 @@ impl Args {
         print_user_policies(seen);
         for why in unhealed {
             outln!("WARNING: mirrors of the namespace: {why}");
+        }
+        for why in sharing.failed.iter().take(FIRST) {
+            outln!("WARNING: shared redundancy: {why}");
         }
         for (state, number) in affected {
             outln!("WARNING: {} {}: see `gabion status`", files(*number), state.word());

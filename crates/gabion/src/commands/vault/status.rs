@@ -210,6 +210,15 @@ impl Args {
                 targets.join(", ")
             );
         }
+        match status.shared {
+            None => outln!("shared     redundancy cannot be counted"),
+            Some(shared) if shared.files > 0 => outln!(
+                "shared     redundancy of {} with equal content, which saves {}",
+                files(shared.files),
+                bytes(shared.saved)
+            ),
+            Some(_) => {}
+        }
         match status.displaced {
             None => outln!("displaced  cannot be listed"),
             Some((0, _)) => {}

@@ -228,6 +228,7 @@ pub(super) fn policy(api: &Arc<Api>, call: &Call) -> Result<Reply, Refusal> {
         scrub_seconds: treatment.scrub.as_secs(),
         write_once: treatment.write_once,
         strong: treatment.strong,
+        share_duplicates: treatment.share_duplicates,
     });
     let passed_over = vault.policy.refusals(path, &stat, now);
     Reply::ok(PolicyAnswer {

@@ -282,7 +282,8 @@ function policyAnswer(answer) {
     answer.because.length ? list(answer.because.map((text) => visible(text))) : null,
     of ? h("dl", {}, facts([["Code", of.code], ["Block", bytes(of.block)], ["Quiet period", duration(of.quiet_seconds)],
       ["Scrub", of.scrub_seconds > 0 ? `every ${duration(of.scrub_seconds)}` : "never"], ["Priority", String(of.priority)],
-      ["Write-once", of.write_once ? "yes" : "no"], ["Strong", of.strong ? "yes" : "no"]])) : null,
+      ["Write-once", of.write_once ? "yes" : "no"], ["Strong", of.strong ? "yes" : "no"],
+      ["Duplicates share redundancy", of.share_duplicates ? "yes" : "no"]])) : null,
     answer.passed_over.length ? table("Rules that do not apply", ["Rule", "Reason"],
       answer.passed_over.map((it) => [visible(it.rule), visible(it.why)])) : null,
   ];

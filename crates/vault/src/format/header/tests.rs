@@ -4,8 +4,8 @@ use super::{
     END_BYTES, FIELDS, FIXED_BYTES, FileId, HEADER_UNIT, Header, HeaderError, MAGIC, MAX_COLUMNS, MAX_HEADER,
     Metadata, VERSION, Version,
 };
-use crate::format::Binding;
 use crate::format::header::Extension;
+use crate::format::{Binding, Records};
 use crate::geometry::{Geometry, Tail};
 use crate::tree::Generation;
 use crate::world::Timestamp;
@@ -209,6 +209,53 @@ fn extensions_are_kept_or_refused_as_later() {
     assert_eq!(refused, HeaderError::Extension(0x8009));
     assert!(refused.is_later() && HeaderError::Version(3).is_later() && HeaderError::Flags(8).is_later());
     assert!(!HeaderError::Checksum.is_later() && !HeaderError::Magic.is_later());
+}
+
+/// A reference names a body; what contradicts that is refused as damage.
+#[test]
+fn references_name_one_body() {
+    let body = FileId([0xb0; 16]);
+    let other = Extension { tag: 9, bytes: b"new".to_vec() };
+    let reference = Header { extensions: vec![other.clone()], ..header() }.sharing(body, [8; 16]);
+    let bytes = reference.encode(0).unwrap();
+    let found = decode(&bytes).unwrap();
+    assert_eq!((&found, found.body(), found.root), (&reference, Some(body), [8; 16]));
+    assert_eq!((found.frame_key().id, header().frame_key().id), (body, header().id));
+    assert_eq!(
+        (header().body(), reference.clone().sharing(header().id, [1; 16]).extensions.len()),
+        (None, 2)
+    );
+    // In the bytes: behind the code identity and the attribute, as the document says.
+    let at = FIXED_BYTES + b"subspace:8+2:w8".len() + 6 + b"user.note".len() + 2;
+    assert_eq!(bytes[at..at + 22], [&[0x01, 0x80, 16, 0, 0, 0][..], &body.0].concat());
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/redundancy.md");
+    assert!(std::fs::read_to_string(document).unwrap().contains("Tag 0x8001 is defined"));
+    // Its own records are headers; those of the body have frames from the first byte on.
+    let (own, shared) = (Records::new(&reference, bytes.len()), Records::of_body(&reference));
+    assert_eq!((own.trailer(), own.file()), (bytes.len() as u64, 2 * bytes.len() as u64));
+    let as_usual = Records::new(&header(), 512);
+    for (column, stripe) in [(0, 0), (0, 5), (1, 0), (1, 23)] {
+        assert_eq!(shared.frame_offset(column, stripe) + 512, as_usual.frame_offset(column, stripe));
+    }
+    assert_eq!(shared.file() + 1024, as_usual.file());
+
+    let two = Header { extensions: vec![reference.extensions[0].clone(); 2], ..header() };
+    let short = Extension { tag: 0x8001, bytes: vec![1; 15] };
+    let refused = [
+        two,
+        Header { extensions: vec![short], ..header() },
+        Header { columns: 1, ..reference.clone() },
+        Header { first: 1, columns: 1, ..reference.clone() },
+        Header { targets: vec![b"disk".to_vec(); 10], ..reference.clone() },
+    ];
+    for header in refused {
+        let error = decode(&header.encode(0).unwrap()).unwrap_err();
+        assert!(matches!(error, HeaderError::Field { field: "a shared body", .. }), "{error}");
+        assert!(!error.is_later());
+    }
+    // Version 1 has no extensions, and so no references.
+    let bytes = Header { extensions: reference.extensions.clone(), ..version_1() }.encode(0).unwrap();
+    assert!(decode(&bytes).is_err());
 }
 
 /// Redundancy follows a renamed file by its inode, and a replaced one by its name; swapped or misplaced redundancy is
