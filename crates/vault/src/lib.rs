@@ -29,6 +29,7 @@ pub mod metadata;
 mod missing;
 pub mod monitor;
 pub mod nanoseconds;
+pub mod placed_loss;
 pub mod policy;
 pub mod pool_rebuild;
 pub mod portions;

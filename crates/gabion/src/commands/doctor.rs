@@ -48,12 +48,7 @@ impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         // By text: looking the path up may never return.
         let path = std::path::absolute(&self.path).with_context(|| system_path_text(&self.path))?;
-        let prober = Prober {
-            program: std::env::current_exe().context("finding this program")?,
-            arguments: vec![PROBE.into()],
-        };
-        let deadline = self.deadline.0;
-        let options = Options { prober, limits: Limits { deadline, ..Limits::default() }, tools: self.tools };
+        let options = options(self.deadline.0, self.tools)?;
         let survey = Survey::of(&path, &options).with_context(|| system_path_text(&path))?;
         if self.json {
             print_json(&DoctorReport::new(&path, &survey));
@@ -62,6 +57,13 @@ impl Args {
         }
         Ok(if survey.needs_attention() { Outcome::Found } else { Outcome::Fine })
     }
+}
+
+/// Options of surveys by this program.
+pub(super) fn options(deadline: Duration, tools: Vec<PathBuf>) -> anyhow::Result<Options> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let prober = Prober { program, arguments: vec![PROBE.into()] };
+    Ok(Options { prober, limits: Limits { deadline, ..Limits::default() }, tools })
 }
 
 fn print(path: &std::path::Path, survey: &Survey) {

@@ -9,6 +9,7 @@ pub(super) mod forget;
 pub(super) mod history;
 mod lists;
 pub(super) mod move_changelog;
+mod placed;
 pub(super) mod policy;
 pub(super) mod protect;
 pub(super) mod protection_args;

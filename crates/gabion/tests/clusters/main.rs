@@ -1,6 +1,7 @@
 //! `gabion` on real parallel file systems: MooseFS and GlusterFS, each on this machine.
 
 mod doctor;
+mod whatif;
 
 use gabion_testkit::{GlusterFs, MooseFs};
 use std::process::Command;
