@@ -30,6 +30,7 @@ mod missing;
 pub mod monitor;
 pub mod nanoseconds;
 pub mod placed_loss;
+pub mod placed_rebuild;
 pub mod policy;
 pub mod pool_rebuild;
 pub mod portions;

@@ -37,6 +37,14 @@ pub(crate) enum Effect {
     Lost,
 }
 
+/// A loss, as it is for the worst stripe of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Loss {
+    pub(crate) effect: Effect,
+    /// Blocks that the stripe with the least redundancy could lose in addition.
+    pub(crate) margin: usize,
+}
+
 /// Redundancy columns in one file: where the frames are, and what of the file would be lost.
 struct PlacedPart {
     records: Records,
@@ -46,10 +54,15 @@ struct PlacedPart {
 }
 
 /// Effect of the loss on a file. None if its placement, or that of its redundancy, is unknown.
+pub(crate) fn effect(vault: &Vault, path: &[u8], placement: &dyn Placement) -> Option<Effect> {
+    loss(vault, path, placement).map(|loss| loss.effect)
+}
+
+/// The loss of a file. None if its placement, or that of its redundancy, is unknown.
 ///
 /// A redundancy file whose first header is in a lost range is not opened: if the targets are really gone, that would
 /// block.
-pub(crate) fn effect(vault: &Vault, path: &[u8], placement: &dyn Placement) -> Option<Effect> {
+pub(crate) fn loss(vault: &Vault, path: &[u8], placement: &dyn Placement) -> Option<Loss> {
     let lost_of = |location: &RedundancyLocation| -> io::Result<Option<Vec<Range<u64>>>> {
         let PartPath { tree, path } = &location.place;
         let Some(stat) = tree.find(path)? else { return Ok(None) };
@@ -70,7 +83,7 @@ pub(crate) fn effect(vault: &Vault, path: &[u8], placement: &dyn Placement) -> O
     let data = match now {
         Some(stat) => placement.lost(&vault.storage.shown(path), stat.size).ok()?,
         // It is gone already.
-        None => Vec::from([0..parts.first()?.header.generation.size]),
+        None => std::iter::once(0..parts.first()?.header.generation.size).collect(),
     };
     let mut placed = Vec::new();
     for part in &parts {
@@ -81,39 +94,43 @@ pub(crate) fn effect(vault: &Vault, path: &[u8], placement: &dyn Placement) -> O
     }
     let without = if is_reduced { Effect::Exposed } else { Effect::Unaffected };
     let Some(first) = parts.first() else {
-        return Some(if data.is_empty() { without } else { Effect::Lost });
+        let effect = if data.is_empty() { without } else { Effect::Lost };
+        return Some(Loss { effect, margin: 0 });
     };
-    Some(worst_stripe(first.header.code.k(), &data, &placed).max(without))
+    let Loss { effect, margin } = worst_stripe(first.header.code.k(), &data, &placed);
+    Some(Loss { effect: effect.max(without), margin })
 }
 
-fn worst_stripe(k: usize, data: &[Range<u64>], parts: &[PlacedPart]) -> Effect {
-    let Some(cut) = parts.first().map(|part| *part.records.cut()) else { return Effect::Unaffected };
-    let mut worst = Effect::Unaffected;
-    if parts.iter().any(|part| part.is_useless) {
-        worst = Effect::Exposed;
-    }
+fn worst_stripe(k: usize, data: &[Range<u64>], parts: &[PlacedPart]) -> Loss {
+    let all: usize = parts.iter().map(|part| part.records.columns()).sum();
+    let mut worst = Loss { effect: Effect::Unaffected, margin: all };
+    let Some(cut) = parts.first().map(|part| *part.records.cut()) else { return worst };
     if data.is_empty() && parts.iter().all(|part| part.lost.is_empty()) {
         return worst;
     }
     for stripe in 0..cut.stripes() {
         let run = cut.run(stripe, 1);
         let gone = (0..k).filter(|&column| overlaps(data, &run.cell(0, column))).count();
-        let (mut all, mut left) = (0, 0);
-        for part in parts {
-            for column in 0..part.records.columns() {
-                let start = part.records.frame_offset(column, stripe);
-                let frame = start..start + part.records.frame_bytes(stripe);
-                all += 1;
-                left += usize::from(!part.is_useless && !overlaps(&part.lost, &frame));
-            }
+        let is_left = |part: &PlacedPart, column: usize| {
+            let start = part.records.frame_offset(column, stripe);
+            let frame = start..start + part.records.frame_bytes(stripe);
+            !part.is_useless && !overlaps(&part.lost, &frame)
+        };
+        let columns = |part: &PlacedPart| (0..part.records.columns()).filter(|&at| is_left(part, at)).count();
+        let left: usize = parts.iter().map(columns).sum();
+        if gone > left {
+            return Loss { effect: Effect::Lost, margin: 0 };
         }
         let effect = match gone {
-            gone if gone > left => return Effect::Lost,
             0 if left == all => Effect::Unaffected,
             0 => Effect::Exposed,
             _ => Effect::Degraded,
         };
-        worst = worst.max(effect);
+        worst = Loss { effect: worst.effect.max(effect), margin: worst.margin.min(left - gone) };
+    }
+    // A lost header takes no block with it, but has to be made anew.
+    if parts.iter().any(|part| !part.lost.is_empty()) {
+        worst.effect = worst.effect.max(Effect::Exposed);
     }
     worst
 }

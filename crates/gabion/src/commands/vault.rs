@@ -13,6 +13,7 @@ mod placed;
 pub(super) mod policy;
 pub(super) mod protect;
 pub(super) mod protection_args;
+pub(super) mod rebuild;
 pub(super) mod repair;
 pub(super) mod replaced;
 pub(super) mod report;

@@ -1,18 +1,10 @@
 //! `gabion whatif` with the loss of chunk servers and bricks, compared with where the files really are.
 
-use super::{PROGRAM, glusterfs, json, moosefs};
+use super::{PROGRAM, glusterfs, json, moosefs, write};
 use gabion_testkit::{GlusterFs, MooseFs};
 use serde_json::Value;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-
-/// Writes a file and waits until it is on its targets.
-fn write(path: &Path, bytes: &[u8]) {
-    let mut file = fs::File::create(path).unwrap();
-    file.write_all(bytes).unwrap();
-    file.sync_all().unwrap();
-}
 
 /// Number of files of each class, in the order unaffected, exposed, degraded, lost; then unknown ones.
 fn counts(report: &Value) -> [u64; 5] {

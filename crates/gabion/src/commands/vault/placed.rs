@@ -2,7 +2,7 @@
 
 use crate::commands::doctor::options;
 use gabion_cluster::layout::State;
-use gabion_cluster::survey::FileSystem;
+use gabion_cluster::survey::{FileSystem, FileSystemError};
 use gabion_vault::placed_loss::Placement;
 use gabion_vault::vault::Vault;
 use std::collections::BTreeSet;
@@ -24,13 +24,17 @@ pub(super) struct Placed {
 }
 
 impl Placed {
-    /// The file systems of a vault with the loss of these targets, and of those that are offline now.
+    /// The file systems of a vault with the loss of these targets, and of those that are offline now. None if the tree
+    /// is not on a file system that tells where files lie.
     ///
     /// # Errors
-    /// The tree is not on a file system that tells where files lie, or there is no such target.
-    pub(super) fn of(vault: &Vault, lose: &[String], tools: &[PathBuf]) -> anyhow::Result<Placed> {
+    /// There is no such target, or the file system does not answer.
+    pub(super) fn of(vault: &Vault, lose: &[String], tools: &[PathBuf]) -> anyhow::Result<Option<Placed>> {
         let options = options(DEADLINE, tools.to_vec())?;
-        let tree = FileSystem::of(&std::path::absolute(&vault.root)?, &options)?;
+        let tree = match FileSystem::of(&std::path::absolute(&vault.root)?, &options) {
+            Err(FileSystemError::System(_)) => return Ok(None),
+            tree => tree?,
+        };
         let directory = std::path::absolute(vault.repository.path())?;
         // On a file system that does not tell, redundancy is not among the named targets.
         let repository = FileSystem::of(&directory, &options).ok();
@@ -44,7 +48,16 @@ impl Placed {
         }
         let offline = targets().filter(|target| target.state == State::Offline).map(|target| &target.name);
         let gone = lose.iter().chain(offline).cloned().collect();
-        Ok(Placed { tree, repository: (directory, repository), gone })
+        Ok(Some(Placed { tree, repository: (directory, repository), gone }))
+    }
+}
+
+impl Placed {
+    /// Failed targets that hold a part of a file of the tree; none if the placement is unknown.
+    pub(super) fn failed_targets_of(&self, path: &Path) -> Vec<String> {
+        let layout = std::path::absolute(path).ok().and_then(|path| self.tree.layout(&path).ok());
+        let layout = layout.unwrap_or_default();
+        layout.targets().into_iter().filter(|name| self.gone.contains(*name)).map(str::to_owned).collect()
     }
 }
 

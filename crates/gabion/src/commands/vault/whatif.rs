@@ -50,7 +50,7 @@ impl Args {
         let is_known = |target: &Vec<u8>| known.iter().any(|it| it.name == *target);
         // Names of targets of a parallel file system, if the tree is on one.
         let placed = match vault.pool.is_none() && !targets.iter().any(is_known) {
-            true => Some(Placed::of(&vault, &self.lose, &self.tools)?),
+            true => Placed::of(&vault, &self.lose, &self.tools)?,
             false => None,
         };
         for target in targets.iter().filter(|_| placed.is_none()) {
