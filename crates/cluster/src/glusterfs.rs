@@ -11,9 +11,6 @@ use crate::xml::{self, Element};
 /// fails with `ENOMEM`.
 pub const PATHINFO: &str = "glusterfs.pathinfo";
 
-/// Attribute with the identity of a file.
-pub const GFID: &str = "glusterfs.gfid.string";
-
 /// Server and volume from the source of a mount: `HOST:VOLUME` or `HOST:/VOLUME/DIRECTORY`.
 pub fn volume(source: &str) -> Option<(&str, &str)> {
     let (host, path) = source.rsplit_once(':')?;

@@ -73,6 +73,43 @@ impl Layout {
         placements.filter_map(|placement| placement.target.as_deref()).collect()
     }
 
+    /// Ranges below `size` that are lost if the targets are for which `is_gone` is true, sorted and disjoint. Copies
+    /// that the file system calls unusable do not count. Ranges in no component are holes.
+    ///
+    /// # Errors
+    /// The placement of a part of the file is not known, or not understood here.
+    pub fn lost(&self, size: u64, is_gone: &dyn Fn(&str) -> bool) -> Result<Vec<Range<u64>>, String> {
+        let mut lost = Vec::new();
+        for component in self.components.iter().filter(|component| component.overlaps(&(0..size))) {
+            if component.mirror > 0 || component.striping.is_some() {
+                return Err("the placement of striped and mirrored files is not used yet".to_owned());
+            }
+            let usable =
+                |placement: &&Placement| placement.state.as_deref().is_none_or(|state| state == "VALID");
+            let mut usable = component.placements.iter().filter(usable).peekable();
+            if usable.peek().is_none() && component.flags.iter().any(|flag| flag == "empty") {
+                continue;
+            }
+            let mut is_left = false;
+            for placement in usable {
+                let target = placement.target.as_deref().ok_or("the target of a copy is not known")?;
+                is_left |= !is_gone(target);
+            }
+            if !is_left {
+                lost.push(component.start..component.end.unwrap_or(size).min(size));
+            }
+        }
+        lost.sort_by_key(|range| range.start);
+        lost.dedup_by(|next, before| {
+            let adjacent = next.start <= before.end;
+            if adjacent {
+                before.end = before.end.max(next.end);
+            }
+            adjacent
+        });
+        Ok(lost)
+    }
+
     /// Bytes below `size` that no component has.
     pub fn uncovered(&self, size: u64) -> u64 {
         let mut ranges: Vec<(u64, u64)> = self
@@ -173,6 +210,34 @@ mod tests {
         assert_eq!(layout.unplaced(201), (1, 1));
         // The last component has no bytes yet.
         assert_eq!(layout.unplaced(200), (1, 0));
+    }
+
+    #[test]
+    fn bytes_without_a_usable_copy_are_lost() {
+        let mut layout = Layout {
+            components: vec![
+                placed(20, Some(30), &[Some("a"), Some("b")]),
+                placed(0, Some(10), &[Some("a")]),
+                placed(10, Some(20), &[Some("a")]),
+                placed(30, None, &[Some("b")]),
+            ],
+        };
+        let lost = |layout: &Layout, gone: &[&str]| {
+            let ranges = layout.lost(40, &|target| gone.contains(&target));
+            ranges.map(|ranges| ranges.iter().map(|range| (range.start, range.end)).collect::<Vec<_>>())
+        };
+        assert_eq!(lost(&layout, &[]).unwrap(), []);
+        assert_eq!(lost(&layout, &["a"]).unwrap(), [(0, 20)]);
+        assert_eq!(lost(&layout, &["a", "b"]).unwrap(), [(0, 40)]);
+        layout.components[0].placements[1].state = Some("INVALID".to_owned());
+        assert_eq!(lost(&layout, &["a"]).unwrap(), [(0, 30)]);
+        // Without any copy it is lost already.
+        layout.components[1].placements.clear();
+        assert_eq!(lost(&layout, &[]).unwrap(), [(0, 10)]);
+        layout.components[1].flags.push("empty".to_owned());
+        assert_eq!(lost(&layout, &[]).unwrap(), []);
+        layout.components[2].placements[0].target = None;
+        assert!(lost(&layout, &[]).is_err());
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Survey of the file system that holds a path: kind, layout, targets, sources of changes, and what is not known.
 
 mod systems;
+mod targets;
+
+pub use targets::{FileSystem, FileSystemError};
 
 use crate::layout::{Layout, State, Target};
 use crate::mount::{self, Mount, System};
@@ -44,6 +47,8 @@ pub struct Survey {
     pub targets: Option<Vec<Target>>,
     /// Sources of changes.
     pub changes: Vec<ChangeSource>,
+    /// Whether the file system cuts files into shards; none if that is not known, or cannot be.
+    pub is_sharded: Option<bool>,
     /// What could not be determined.
     pub unknown: Vec<Unknown>,
 }
@@ -107,6 +112,7 @@ impl Survey {
             layout: None,
             targets: None,
             changes: Vec::new(),
+            is_sharded: None,
             unknown: Vec::new(),
         };
         match probe::ask(&options.prober, path, &[], options.limits) {

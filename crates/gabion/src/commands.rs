@@ -48,6 +48,8 @@ enum Command {
     Check(vault::check::Args),
     /// Restore damaged files to their protected content
     Repair(vault::repair::Args),
+    /// Put files that lost bytes with targets of a parallel file system on other targets
+    Rebuild(vault::rebuild::Args),
     /// Check a policy, or explain which rule applies to a file
     Policy(vault::policy::Args),
     /// Show which files the loss of targets would affect
@@ -128,6 +130,7 @@ impl Cli {
             Command::Scrub(args) => args.run(),
             Command::Check(args) => args.run(),
             Command::Repair(args) => args.run(),
+            Command::Rebuild(args) => args.run(),
             Command::Policy(args) => args.run(),
             Command::Whatif(args) => args.run(),
             Command::Approve(args) => args.run(),

@@ -13,6 +13,7 @@ mod init;
 pub mod notifications;
 pub mod pool;
 mod progress;
+mod rebuild;
 mod replaced;
 mod selected;
 pub mod shard;
@@ -29,6 +30,7 @@ pub use events::{Event, LiveStatus, SourceEvent, WorkerReport};
 pub use forget::ForgetReport;
 pub use init::InitReport;
 pub use progress::ProgressReport;
+pub use rebuild::{RebuildPlanReport, RebuildReport, TargetLoss};
 pub use replaced::{ReplacedReport, ReplacedRun};
 pub use time::{NoTime, PathName, Time};
 

@@ -30,6 +30,8 @@ pub mod metadata;
 mod missing;
 pub mod monitor;
 pub mod nanoseconds;
+pub mod placed_loss;
+pub mod placed_rebuild;
 pub mod policy;
 pub mod pool_rebuild;
 pub mod portions;

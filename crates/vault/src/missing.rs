@@ -5,6 +5,7 @@ use crate::examine::{belonging, open_in_order};
 use crate::redundancy::Part;
 use crate::storage::plain::{DATA, REPOSITORY};
 use crate::storage::{RedundancyLocation, Target, TargetState};
+use crate::tree::Stat;
 use crate::vault::Vault;
 use std::collections::BTreeMap;
 
@@ -28,21 +29,7 @@ pub(crate) fn remaining_columns(
     targets: &[Vec<u8>],
 ) -> Option<RemainingColumns> {
     let gone = |name: &[u8]| targets.iter().any(|target| target == name);
-    let locations = vault.storage.redundancy_locations(path).ok()?;
-    let opened = open_in_order(&locations, |it| it.place.open_conclusive(&vault.coders)).ok()?;
-    let owned = |(location, part): (&RedundancyLocation, Option<Part>)| {
-        part.filter(|part| location.owns(&part.header))
-    };
-    let parts: Vec<Part> = locations.iter().zip(opened).filter_map(owned).collect();
-    let now = vault.storage.find(path).ok().flatten();
-    let (mut parts, _) = belonging(parts, now.map(|stat| stat.generation()));
-    let revision = parts.first().map(|part| part.header.revision);
-    parts.retain(|part| Some(part.header.revision) == revision);
-    // Redundancy of an older version does not protect this one.
-    parts.retain(|part| {
-        let was = part.header.generation;
-        now.is_none_or(|now| (now.size, now.mtime, now.inode) == (was.size, was.mtime, was.inode))
-    });
+    let PresentRedundancy { locations, parts, now } = PresentRedundancy::of(vault, path, &|_| true)?;
     let mut remaining_columns = RemainingColumns { data_gone: 0, redundancy: 0, redundancy_now: 0 };
     for part in &parts {
         remaining_columns.redundancy_now += part.header.columns;
@@ -68,6 +55,43 @@ pub(crate) fn remaining_columns(
     let lost = |column: &usize| gone(layout.targets.get(*column).map_or(DATA, |target| target));
     remaining_columns.data_gone = data.filter(lost).count();
     Some(remaining_columns)
+}
+
+/// The redundancy files that protect the present version of a file.
+pub(crate) struct PresentRedundancy {
+    /// All locations that redundancy of the file may have.
+    pub(crate) locations: Vec<RedundancyLocation>,
+    /// Open redundancy files of one revision.
+    pub(crate) parts: Vec<Part>,
+    /// Status of the file; none if it is gone.
+    pub(crate) now: Option<Stat>,
+}
+
+impl PresentRedundancy {
+    /// Opens those at locations that may be read. None if the locations are unknown.
+    pub(crate) fn of(
+        vault: &Vault,
+        path: &[u8],
+        may_be_read: &dyn Fn(&RedundancyLocation) -> bool,
+    ) -> Option<PresentRedundancy> {
+        let mut locations = vault.storage.redundancy_locations(path).ok()?;
+        locations.retain(may_be_read);
+        let opened = open_in_order(&locations, |it| it.place.open_conclusive(&vault.coders)).ok()?;
+        let owned = |(location, part): (&RedundancyLocation, Option<Part>)| {
+            part.filter(|part| location.owns(&part.header))
+        };
+        let parts: Vec<Part> = locations.iter().zip(opened).filter_map(owned).collect();
+        let now = vault.storage.find(path).ok().flatten();
+        let (mut parts, _) = belonging(parts, now.map(|stat| stat.generation()));
+        let revision = parts.first().map(|part| part.header.revision);
+        parts.retain(|part| Some(part.header.revision) == revision);
+        // Redundancy of an older version does not protect this one.
+        parts.retain(|part| {
+            let was = part.header.generation;
+            now.is_none_or(|now| (now.size, now.mtime, now.inode) == (was.size, was.mtime, was.inode))
+        });
+        Some(PresentRedundancy { locations, parts, now })
+    }
 }
 
 /// Any block size serves to locate columns.

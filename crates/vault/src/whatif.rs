@@ -3,6 +3,7 @@
 use crate::catalogue::CatalogueError;
 use crate::catalogue_rebuild::{RebuildError, walk_files};
 use crate::missing::{RemainingColumns, remaining_columns};
+use crate::placed_loss::{self, Effect, Placement};
 use crate::run::{Progress, RunContext};
 use crate::storage::TargetState;
 use crate::tree::is_below;
@@ -71,18 +72,53 @@ pub fn what_if(
     Ok(answer)
 }
 
+/// Computes the effect of a loss on protected files at and below `path` of a directory on a parallel file system. The
+/// loss is given by `placement`: redundancy files are files of such a file system, too.
+///
+/// # Errors
+/// The catalogue fails.
+pub fn what_if_placed(
+    vault: &Vault,
+    path: &[u8],
+    placement: &dyn Placement,
+    names: usize,
+    context: RunContext<'_>,
+) -> Result<WhatIf, RebuildError> {
+    (context.progress)(Progress::Step("locating files", None));
+    let mut answer = WhatIf::default();
+    vault.catalogue.each_page(path, |page| -> Result<(), CatalogueError> {
+        for (path, entry) in page {
+            (context.progress)(Progress::Done(1, 0));
+            match placed_loss::effect(vault, &path, placement) {
+                Some(effect) => answer.add(&path, effect, entry.generation.size, names),
+                None => answer.unknown += 1,
+            }
+        }
+        Ok(())
+    })?;
+    Ok(answer)
+}
+
 impl WhatIf {
     fn count(&mut self, path: &[u8], remaining_columns: &RemainingColumns, size: u64, names: usize) {
-        let amount = match remaining_columns.data_gone {
-            gone if self.namespace_lost || gone > remaining_columns.redundancy => {
-                if self.names.len() < names {
-                    self.names.push(path.to_vec());
-                }
-                &mut self.lost
-            }
-            0 if remaining_columns.redundancy == remaining_columns.redundancy_now => &mut self.unaffected,
-            0 => &mut self.exposed,
-            _ => &mut self.degraded,
+        let effect = match remaining_columns.data_gone {
+            gone if self.namespace_lost || gone > remaining_columns.redundancy => Effect::Lost,
+            0 if remaining_columns.redundancy == remaining_columns.redundancy_now => Effect::Unaffected,
+            0 => Effect::Exposed,
+            _ => Effect::Degraded,
+        };
+        self.add(path, effect, size, names);
+    }
+
+    fn add(&mut self, path: &[u8], effect: Effect, size: u64, names: usize) {
+        if effect == Effect::Lost && self.names.len() < names {
+            self.names.push(path.to_vec());
+        }
+        let amount = match effect {
+            Effect::Unaffected => &mut self.unaffected,
+            Effect::Exposed => &mut self.exposed,
+            Effect::Degraded => &mut self.degraded,
+            Effect::Lost => &mut self.lost,
         };
         *amount = (amount.0 + 1, amount.1 + size);
     }

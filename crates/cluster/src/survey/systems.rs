@@ -1,7 +1,7 @@
 //! One function per file system: its tools and attributes.
 
 use super::{ChangeSource, MAX_OBJECTS, Options, Survey, printable};
-use crate::layout::Layout;
+use crate::layout::{Layout, Target};
 use crate::mount::System;
 use crate::probe::{self, Answer, FileKind};
 use crate::{beegfs, cephfs, glusterfs, gpfs, lustre, moosefs};
@@ -55,9 +55,13 @@ fn changes(survey: &mut Survey, name: &'static str, available: Option<bool>, det
     survey.changes.push(ChangeSource { name, available, detail: detail.to_owned() });
 }
 
+pub(super) fn moosefs_layout(path: &Path, options: &Options) -> Result<Layout, String> {
+    moosefs::layout(&options.text("mfsfileinfo", &[printable(path)?])?)
+}
+
 fn moosefs(survey: &mut Survey, options: &Options) {
-    let layout = on_file(survey, |path| moosefs::layout(&options.text("mfsfileinfo", &[path])?));
-    keep_layout(survey, layout);
+    let path = survey.path().filter(|_| survey.kind() == Some(FileKind::File));
+    keep_layout(survey, path.map(|path| moosefs_layout(&path, options)));
     let source = source(survey);
     let targets = match moosefs::master(&source) {
         Some((host, port)) => {
@@ -82,6 +86,13 @@ fn moosefs(survey: &mut Survey, options: &Options) {
     }
 }
 
+pub(super) fn glusterfs_layout(path: &Path, bricks: &[Target], options: &Options) -> Result<Layout, String> {
+    printable(path)?;
+    let answer = probe::ask(&options.prober, path, &[glusterfs::PATHINFO], options.limits);
+    let value = answer.map_err(|error| error.to_string())?.attribute(glusterfs::PATHINFO)?;
+    glusterfs::layout(&String::from_utf8_lossy(&value), bricks)
+}
+
 fn glusterfs(survey: &mut Survey, options: &Options) {
     let source = source(survey);
     let Some((host, volume)) = glusterfs::volume(&source) else {
@@ -98,18 +109,13 @@ fn glusterfs(survey: &mut Survey, options: &Options) {
     let info = survey.keep("volume", info);
     let targets = ask("status").and_then(|text| glusterfs::volume_status(&text, volume));
     survey.targets = survey.keep("targets", targets);
-    if survey.kind() == Some(FileKind::File) {
-        let bricks = survey.targets.clone().unwrap_or_default();
-        let found = attributes(survey, &[glusterfs::PATHINFO, glusterfs::GFID], options);
-        let layout = found.map(|found| match &info {
-            Some(info) if info.is_sharded() => Err("the volume cuts files into shards".to_owned()),
-            _ => {
-                let value = found.and_then(|answer| answer.attribute(glusterfs::PATHINFO))?;
-                printable(&survey.path().unwrap_or_default())?;
-                glusterfs::layout(&String::from_utf8_lossy(&value), &bricks)
-            }
-        });
-        keep_layout(survey, layout);
+    survey.is_sharded = info.as_ref().map(glusterfs::Volume::is_sharded);
+    if let Some(path) = survey.path().filter(|_| survey.kind() == Some(FileKind::File)) {
+        let layout = match survey.is_sharded {
+            Some(true) => Err("the volume cuts files into shards".to_owned()),
+            _ => glusterfs_layout(&path, survey.targets.as_deref().unwrap_or_default(), options),
+        };
+        keep_layout(survey, Some(layout));
     }
     match info {
         Some(info) => {

@@ -11,6 +11,7 @@ use gabion_cluster::tool::Limits;
 use gabion_vault::policy::DurationText as Span;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Command that looks at the path.
 const PROBE: &str = "probe-path";
@@ -48,12 +49,7 @@ impl Args {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         // By text: looking the path up may never return.
         let path = std::path::absolute(&self.path).with_context(|| system_path_text(&self.path))?;
-        let prober = Prober {
-            program: std::env::current_exe().context("finding this program")?,
-            arguments: vec![PROBE.into()],
-        };
-        let deadline = self.deadline.0;
-        let options = Options { prober, limits: Limits { deadline, ..Limits::default() }, tools: self.tools };
+        let options = options(self.deadline.0, self.tools)?;
         let survey = Survey::of(&path, &options).with_context(|| system_path_text(&path))?;
         if self.json {
             print_json(&DoctorReport::new(&path, &survey));
@@ -62,6 +58,13 @@ impl Args {
         }
         Ok(if survey.needs_attention() { Outcome::Found } else { Outcome::Fine })
     }
+}
+
+/// Options of surveys by this program.
+pub(super) fn options(deadline: Duration, tools: Vec<PathBuf>) -> anyhow::Result<Options> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let prober = Prober { program, arguments: vec![PROBE.into()] };
+    Ok(Options { prober, limits: Limits { deadline, ..Limits::default() }, tools })
 }
 
 fn print(path: &std::path::Path, survey: &Survey) {
@@ -178,7 +181,8 @@ pub(crate) struct ProbeArgs {
 
 impl ProbeArgs {
     pub(crate) fn run(self) -> anyhow::Result<Outcome> {
-        print_json(&Looked::at(&self.path, &self.attributes));
+        // Without the version of a report: the reader is this program.
+        outln!("{}", serde_json::to_string(&Looked::at(&self.path, &self.attributes))?);
         Ok(Outcome::Fine)
     }
 }

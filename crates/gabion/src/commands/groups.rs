@@ -6,7 +6,10 @@ use clap::Command;
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "Protect and check",
-        &["protect", "status", "report", "diff", "scrub", "check", "repair", "replaced", "approve", "forget"],
+        &[
+            "protect", "status", "report", "diff", "scrub", "check", "repair", "rebuild", "replaced",
+            "approve", "forget",
+        ],
     ),
     ("Protect continuously", &["init", "watch", "mount", "daemon", "events", "notify", "work"]),
     ("Pools and shards", &["pool", "shard"]),

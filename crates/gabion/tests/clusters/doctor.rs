@@ -91,16 +91,21 @@ fn glusterfs_layout_and_states() {
                 .arg(system.tools()),
         )
     };
+    let tree = root.join("tree");
+    std::fs::create_dir(&tree).unwrap();
     let mut bricks = Vec::new();
     for number in 0..8 {
-        let file = root.join(format!("file {number}"));
+        let file = tree.join(format!("file {number}"));
         std::fs::write(&file, "content").unwrap();
         let (code, report) = doctor(&file);
         assert_eq!((code, &report["system"]), (0, &"glusterfs".into()), "{report}");
         let [brick] = placed(&report)[..] else { panic!("{report}") };
         let number =
             (0..3).find(|number| system.brick(*number) == brick).unwrap_or_else(|| panic!("{report}"));
-        assert!(system.brick_directory(number).join(file.file_name().unwrap()).exists(), "{report}");
+        assert!(
+            system.brick_directory(number).join("tree").join(file.file_name().unwrap()).exists(),
+            "{report}"
+        );
         bricks.push(number);
     }
     assert!(bricks.iter().any(|brick| *brick != bricks[0]), "the files are spread: {bricks:?}");

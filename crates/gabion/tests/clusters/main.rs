@@ -1,8 +1,12 @@
 //! `gabion` on real parallel file systems: MooseFS and GlusterFS, each on this machine.
 
 mod doctor;
+mod rebuild;
+mod whatif;
 
 use gabion_testkit::{GlusterFs, MooseFs};
+use std::io::Write;
+use std::path::Path;
 use std::process::Command;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_gabion");
@@ -23,4 +27,11 @@ fn json(command: &mut Command) -> (i32, serde_json::Value) {
     let value = serde_json::from_slice(&output.stdout);
     let value = value.unwrap_or_else(|error| panic!("{command:?}: {error}: {output:?}"));
     (output.status.code().unwrap_or(-1), value)
+}
+
+/// Writes a file and waits until it is on its targets.
+fn write(path: &Path, bytes: &[u8]) {
+    let mut file = std::fs::File::create(path).unwrap();
+    file.write_all(bytes).unwrap();
+    file.sync_all().unwrap();
 }

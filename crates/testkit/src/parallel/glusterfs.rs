@@ -47,11 +47,11 @@ impl GlusterFs {
         create.push("force");
         system.gluster(&create)?;
         system.gluster(&["volume", "start", VOLUME])?;
-        system.mount()?;
+        system.mount(bricks.len())?;
         Ok(system)
     }
 
-    /// Root of the mounted volume.
+    /// Root of the mounted volume. Its own files may be on some bricks only: tests make a directory in it.
     pub fn root(&self) -> PathBuf {
         self.path("mnt")
     }
@@ -144,7 +144,7 @@ impl GlusterFs {
         self.space.start("glusterd", &self.path("log/glusterd.out"), &mut command)
     }
 
-    fn mount(&mut self) -> io::Result<()> {
+    fn mount(&mut self, bricks: usize) -> io::Result<()> {
         let root = self.root();
         let mut command = self.space.command("glusterfs");
         command.arg("-N").arg(format!("--volfile-server={HOST}")).arg(format!("--volfile-id={VOLUME}"));
@@ -152,9 +152,16 @@ impl GlusterFs {
         command.arg(format!("--log-file={}", self.path("log/mount.log").display())).arg(&root);
         self.space.start("mount", &self.path("log/mount.out"), &mut command)?;
         until("it is mounted", || is_mounted(&root));
-        // Until all bricks are connected, files cannot be created everywhere.
-        until("the mount is usable", || fs::write(root.join(".probe"), "").is_ok());
-        fs::remove_file(root.join(".probe"))
+        // A directory that is made before all bricks are connected has files on some of them only.
+        let probe = root.join(".probe");
+        until("all bricks are connected", || {
+            let is_made = fs::create_dir(&probe).is_ok();
+            let is_everywhere =
+                (0..bricks).all(|number| self.brick_directory(number).join(".probe").exists());
+            let _ = fs::remove_dir(&probe);
+            is_made && is_everywhere
+        });
+        Ok(())
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -57,6 +57,8 @@ pub struct Plain {
     writer: Arc<RwLock<Option<Weak<dyn DirectoryWriter>>>>,
     /// Repaired ranges by path, until they are reported.
     repaired: Arc<Mutex<RepairedRanges>>,
+    /// Ranges of the files that are read which count as lost.
+    lost: Arc<[Range<u64>]>,
 }
 
 /// A mount of a directory. It knows which bytes were written through it, and whether other programs wrote to a file.
@@ -76,7 +78,12 @@ pub trait DirectoryWriter: Send + Sync + Debug {
 impl Plain {
     /// Storage for the files below `root`.
     pub fn new(root: Tree, repository: Tree) -> Plain {
-        Plain { root, repository, writer: Arc::default(), repaired: Arc::default() }
+        Plain { root, repository, writer: Arc::default(), repaired: Arc::default(), lost: Arc::default() }
+    }
+
+    /// The same storage for one file that has lost these ranges, sorted and disjoint: they are never read.
+    pub fn without(self, lost: Vec<Range<u64>>) -> Plain {
+        Plain { lost: lost.into(), ..self }
     }
 
     /// Sets the mount through which programs write. All clones of this storage ask it which ranges were written.
@@ -148,7 +155,7 @@ impl Storage for Plain {
     }
 
     fn open(&self, path: &[u8]) -> io::Result<Box<dyn Content>> {
-        Ok(Box::new(PlainFile::new(self.root.read(path)?)))
+        Ok(Box::new(PlainFile { lost: self.lost.clone(), ..PlainFile::new(self.root.read(path)?) }))
     }
 
     fn open_for_repair(&self, path: &[u8], content: Option<Box<dyn Content>>) -> io::Result<OpenForRepair> {
@@ -220,6 +227,8 @@ struct PlainFile {
     file: File,
     /// Set where the file system does not report cached pages: true if it keeps its files in memory.
     in_memory: OnceLock<bool>,
+    /// Ranges that are never read.
+    lost: Arc<[Range<u64>]>,
 }
 
 impl Content for PlainFile {
@@ -237,6 +246,7 @@ impl Content for PlainFile {
 
     fn read(&self, run: &Run, row: u64, column: usize, buffer: &mut [u8]) -> Result<usize, Fault> {
         let cell = run.cell(row, column);
+        self.refuse_lost(&cell)?;
         let (there, filling) = buffer.split_at_mut((cell.end - cell.start) as usize);
         let got = read_up_to(&self.file, there, cell.start)?;
         there[got..].fill(0);
@@ -249,16 +259,21 @@ impl Content for PlainFile {
         let Some(range) = run.stripe(row, buffer.len() / block) else {
             return read_blocks(self, run, row, buffer);
         };
+        self.refuse_lost(&range)?;
         let (there, filling) = buffer.split_at_mut((range.end - range.start) as usize);
         filling.fill(0);
         Ok(read_up_to(&self.file, there, range.start)? == there.len())
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
+        self.refuse_lost(&(offset..offset.saturating_add(buffer.len() as u64)))?;
         Ok(read_up_to(&self.file, buffer, offset)?)
     }
 
     fn map_columns(&self, run: &Run, columns: usize, window: &mut Window) -> bool {
+        if !self.lost.is_empty() {
+            return false;
+        }
         let pieces: Vec<_> = (0..columns).map(|column| run.piece(column)).collect();
         // Uncached data is read instead, which lets the kernel read ahead.
         let at_hand = pieces.iter().all(|piece| {
@@ -271,6 +286,9 @@ impl Content for PlainFile {
     }
 
     fn prefetch(&self, run: &Run) {
+        if !self.lost.is_empty() {
+            return;
+        }
         for column in 0.. {
             let piece = run.piece(column);
             let Some(length) = NonZeroU64::new(piece.end - piece.start) else { break };
@@ -290,7 +308,16 @@ impl Content for PlainFile {
 
 impl PlainFile {
     fn new(file: File) -> PlainFile {
-        PlainFile { file, in_memory: OnceLock::new() }
+        PlainFile { file, in_memory: OnceLock::new(), lost: Arc::default() }
+    }
+
+    /// Refuses a range with lost bytes.
+    fn refuse_lost(&self, range: &Range<u64>) -> Result<(), Fault> {
+        let after = self.lost.partition_point(|lost| lost.end <= range.start);
+        match self.lost.get(after).is_some_and(|lost| lost.start < range.end) {
+            true => Err(Fault::Lost(DATA.to_vec())),
+            false => Ok(()),
+        }
     }
 
     /// True if the byte at `offset` is in the page cache; false if the system does not say.
