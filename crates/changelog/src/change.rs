@@ -186,13 +186,18 @@ fn check_file(path: &[u8]) -> Result<()> {
     check_path(path)
 }
 
-fn check_path(path: &[u8]) -> Result<()> {
+/// True if no part of a path leads elsewhere. Paths of entries may be longer than those of changes.
+pub(crate) fn is_plain(path: &[u8]) -> bool {
     let plain = |part: &[u8]| !matches!(part, b"" | b"." | b"..");
+    path.is_empty() || !path.contains(&0) && path.split(|&byte| byte == b'/').all(plain)
+}
+
+fn check_path(path: &[u8]) -> Result<()> {
     let why = if path.len() > MAX_PATH {
         PathFault::TooLong
     } else if path.contains(&0) {
         PathFault::Zero
-    } else if !path.is_empty() && !path.split(|&byte| byte == b'/').all(plain) {
+    } else if !is_plain(path) {
         PathFault::NotPlain
     } else {
         return Ok(());

@@ -197,7 +197,7 @@ impl Changelog for Redis {
         };
         let answer = self.link().call_at("claim_paths", arguments)?;
         let [claims, taken] = &answer.list()?[..] else { return Err(answer.nonsense()) };
-        let taken = taken.list()?.iter().map(|path| Ok(path.bytes()?.to_vec())).collect::<Result<_>>()?;
+        let taken = taken.list()?.iter().map(Answer::path).collect::<Result<_>>()?;
         Ok((claims_of(claims.entries()?, worker, expires), taken))
     }
 

@@ -1,5 +1,6 @@
 //! How a state is written into the table.
 
+use crate::change::is_plain;
 use crate::codec::{Reader, put_bytes, put_numbers, put_span, put_times};
 use crate::embedded::state::State;
 use crate::entry::Kind;
@@ -27,7 +28,7 @@ pub(super) fn read_state(value: &[u8]) -> Option<State> {
     let mut reader = Reader(value);
     let kind = Kind::from_number(reader.byte()?)?;
     let has = reader.byte()?;
-    let origin = if has & 1 == 0 { None } else { Some(reader.bytes()?) };
+    let origin = if has & 1 == 0 { None } else { Some(reader.bytes().filter(|path| is_plain(path))?) };
     let span = if has & 2 == 0 { None } else { Some(reader.span()?) };
     let (first, stamp, due, latest) = (reader.time()?, reader.time()?, reader.time()?, reader.time()?);
     let priority = reader.byte()?;

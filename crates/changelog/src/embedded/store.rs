@@ -3,6 +3,7 @@
 //! `pending` has one row per path. `claims` has the live claims, which are locks on paths and outlive the row they
 //! were made for. `counters` has one row.
 
+use crate::change::is_plain;
 use crate::embedded::codec::{put_state, read_state};
 use crate::embedded::database::{Database, Schema};
 use crate::embedded::state::{Slot, State};
@@ -198,7 +199,16 @@ impl Store<'_> {
             token: self.0.column(row, 3)?,
             attempts: self.0.column(row, 4)?,
         };
-        Ok((self.0.column(row, 1)?, Row { id: Some(self.0.column(row, 0)?), slot: Some(slot) }))
+        Ok((self.path(row, 1)?, Row { id: Some(self.0.column(row, 0)?), slot: Some(slot) }))
+    }
+
+    /// A path that leads nowhere but into the tree, whatever the file holds.
+    fn path(self, row: &rusqlite::Row<'_>, column: usize) -> Result<Vec<u8>> {
+        self.plain(self.0.column(row, column)?)
+    }
+
+    fn plain(self, path: Vec<u8>) -> Result<Vec<u8>> {
+        is_plain(&path).then_some(path).ok_or_else(|| self.0.damaged("a path that leads out of the tree"))
     }
 
     /// Writes a row as it is to be.
@@ -266,8 +276,8 @@ impl Store<'_> {
             let kind: u8 = self.0.column(row, 3)?;
             locks.push(Lock {
                 token: self.0.column(row, 0)?,
-                path: self.0.column(row, 1)?,
-                origin: self.0.column(row, 2)?,
+                path: self.path(row, 1)?,
+                origin: self.0.column::<Option<Vec<u8>>>(row, 2)?.map(|path| self.plain(path)).transpose()?,
                 kind: Kind::from_number(kind)
                     .ok_or_else(|| self.0.damaged(format!("a claim of kind {kind}")))?,
                 worker: self.0.column(row, 4)?,

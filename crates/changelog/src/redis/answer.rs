@@ -1,6 +1,6 @@
 //! Answers of the functions of the library on the server.
 
-use crate::change::Span;
+use crate::change::{Span, is_plain};
 use crate::entry::{Entry, Kind, Sequence, Summary, WorkerId};
 use crate::error::{Error, Result};
 use crate::limits::Limits;
@@ -29,6 +29,15 @@ impl Answer {
             Value::SimpleString(text) => Ok(text.as_bytes()),
             _ => Err(self.nonsense()),
         }
+    }
+
+    /// A path that leads nowhere but into the tree, whatever the server holds.
+    pub(super) fn path(&self) -> Result<Vec<u8>> {
+        self.path_of(self.bytes()?)
+    }
+
+    fn path_of(&self, path: &[u8]) -> Result<Vec<u8>> {
+        is_plain(path).then(|| path.to_vec()).ok_or_else(|| self.nonsense())
     }
 
     pub(super) fn text(&self) -> Result<String> {
@@ -130,11 +139,11 @@ impl Answer {
         };
         let token: u64 = token.number()?;
         Ok(Entry {
-            path: path.bytes()?.to_vec(),
+            path: path.path()?,
             kind: Kind::from_number(kind.small()?).ok_or_else(|| self.nonsense())?,
             origin: match origin.bytes()?.split_first() {
                 Some((b'-', [])) => None,
-                Some((b'+', origin)) => Some(origin.to_vec()),
+                Some((b'+', path)) => Some(origin.path_of(path)?),
                 _ => return Err(self.nonsense()),
             },
             ranges: ranges.ranges()?,
@@ -163,5 +172,29 @@ impl Answer {
         let oldest = if oldest.bytes()?.is_empty() { None } else { Some(oldest.time()?) };
         let by_kind = [modify.number()?, moved.number()?, delete.number()?, gap.number()?];
         Ok((Summary { by_kind, claimed: claimed.number()?, oldest }, sequence.sequence()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Answer, Shift, Value};
+
+    fn list(values: Vec<Value>) -> Answer {
+        let (value, doing, address) = (Value::Array(values), "claim", String::new());
+        Answer { value, doing, address, shift: Shift::default() }
+    }
+
+    /// A server that others write to leads no worker out of the tree.
+    #[test]
+    fn entries_with_paths_out_of_the_tree_are_refused() {
+        let entry = |path: &str, origin: &str| {
+            let (zero, none) = ("0000000000000000", "");
+            let fields = [path, "1", origin, none, zero, zero, zero, "0", "0", "0", none, none];
+            list(fields.map(|field| Value::BulkString(field.into())).to_vec()).entry()
+        };
+        assert!(entry("a/b", "-").is_ok() && entry("a", "+b/c").is_ok() && entry("", "+").is_ok());
+        for wrong in ["../a", "/etc/passwd", "a/../../b", "a//b", "a\0b", "."] {
+            assert!(entry(wrong, "-").is_err() && entry("a", &format!("+{wrong}")).is_err(), "{wrong:?}");
+        }
     }
 }

@@ -100,6 +100,27 @@ fn files_of_the_former_version_are_read() {
     assert_eq!(versions(None).collect::<Vec<_>>(), [3, 4]);
 }
 
+/// A file that others wrote leads no worker out of the tree.
+#[test]
+fn paths_out_of_the_tree_are_damage() {
+    for path in ["../a", "/etc/passwd", "a/../../b", "a//b", "a\0b", "."] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let log = site(directory.path())("x");
+        log.record(&[create("a")]).expect("recorded");
+        log.pending().expect("folded");
+        drop(log);
+        let file = Connection::open(directory.path().join("x").join("pending.db")).expect("a database");
+        assert_eq!(file.execute("UPDATE pending SET path = ?1", [path.as_bytes()]).expect("a change"), 1);
+        drop(file);
+        let log = site(directory.path())("x");
+        let now = Timestamp::from_seconds(1);
+        let claims = log.claim(&WorkerId("w".to_owned()), 9, Duration::from_secs(1), now);
+        assert!(matches!(claims, Err(Error::Damaged { .. })), "{path:?}: {claims:?}");
+        let entries = log.entries(None, 9);
+        assert!(matches!(entries, Err(Error::Damaged { .. })), "{path:?}: {entries:?}");
+    }
+}
+
 #[test]
 fn files_that_do_not_belong_together_are_refused() {
     let directory = tempfile::tempdir().expect("a directory");
