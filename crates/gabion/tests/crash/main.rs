@@ -16,4 +16,5 @@ mod names;
 mod plain;
 mod pool;
 mod repaired;
+mod shared;
 mod writers;

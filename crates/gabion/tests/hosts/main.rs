@@ -6,6 +6,7 @@ mod approvals;
 mod clocks;
 mod consistency;
 mod cuts;
+mod duplicates;
 mod follow;
 mod limits;
 mod mounts;

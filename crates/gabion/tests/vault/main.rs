@@ -5,6 +5,7 @@ mod check;
 mod corruption;
 mod devices;
 mod documents;
+mod duplicates;
 mod exclude;
 mod faults;
 mod fixture;
