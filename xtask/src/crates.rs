@@ -40,8 +40,11 @@ pub(crate) fn check() -> Result<()> {
     fs::remove_dir_all(PLACE).with_context(|| format!("removing {PLACE}"))
 }
 
+/// Names and versions of the crates that are published, and names of the others.
+type Members = (BTreeSet<(String, String)>, BTreeSet<String>);
+
 /// Names and versions of the members that are published, and names of the others.
-fn members(metadata: &Value) -> Result<(BTreeSet<(String, String)>, BTreeSet<String>)> {
+fn members(metadata: &Value) -> Result<Members> {
     let (mut published, mut others) = (BTreeSet::new(), BTreeSet::new());
     for package in metadata["packages"].as_array().context("no packages in the metadata")? {
         let text = |key: &str| package[key].as_str().map(str::to_owned).with_context(|| format!("no {key}"));

@@ -7,7 +7,7 @@
 //! are never repaired: their content is newer than their redundancy.
 
 use crate::catalogue::{CatalogueError, Entry, State};
-use crate::damage::damage_report;
+use crate::damage::{DamageReport, damage_report, remaining_redundancy};
 use crate::examine::{ExamineError, ExamineOptions, ProtectedFile, examine};
 use crate::host_limits::throttled;
 use crate::missing::{UnavailableTargets, apply_losses};
@@ -103,6 +103,13 @@ impl Checked {
     }
 }
 
+/// What an examination found wrong with a file that nobody has written.
+struct Finding {
+    damage: DamageReport,
+    /// Redundancy columns that are left.
+    columns: u32,
+}
+
 /// A file that has to be read.
 struct Suspect {
     path: Vec<u8>,
@@ -171,11 +178,17 @@ pub fn check(
     let mut broken = Vec::new();
     let name = worker::unique_name().ok();
     throttled(vault, context, name.as_ref(), |throttle| {
-        examine_all(vault, suspects, &interrupted, context, throttle, |checked, is_to_repair| {
-            match options.repair && is_to_repair {
-                true => broken.push(checked),
-                false => report(checked),
+        examine_all(vault, suspects, &interrupted, context, throttle, |mut checked, entry, finding| {
+            match (finding, options.repair) {
+                (Judged::ToRepair(_), true) => return broken.push(checked),
+                (Judged::ToRepair(Some(finding)), false) => {
+                    if let Err(error) = record(vault, &checked.path, entry, &finding) {
+                        checked.notes.push(format!("this is not recorded: {error}"));
+                    }
+                }
+                (Judged::ToRepair(None) | Judged::Final, _) => {}
             }
+            report(checked);
         });
     });
     for checked in broken {
@@ -185,6 +198,19 @@ pub fn check(
         report(repaired(vault, checked, context));
     }
     Ok(())
+}
+
+/// Records damage, so that `status` and the next check know it. Not that of a file which was protected again meanwhile.
+fn record(vault: &Vault, path: &[u8], seen: &Entry, finding: &Finding) -> Result<(), CatalogueError> {
+    vault.catalogue.together(|| {
+        let Some(mut entry) = vault.catalogue.find(path)? else { return Ok(()) };
+        if (entry.id, &entry.generation) != (seen.id, &seen.generation) {
+            return Ok(());
+        }
+        (entry.state, entry.columns) = (finding.damage.state, finding.columns);
+        vault.catalogue.put(path, &entry)?;
+        vault.catalogue.set_problems(path, &finding.damage.problems, vault.clock.now())
+    })
 }
 
 /// Paths in a directory.
@@ -200,14 +226,14 @@ fn is_as_protected(entry: &Entry, stat: &Stat) -> bool {
 }
 
 /// Examines files: large ones with all threads, one after the other, then small ones side by side. `found` is called
-/// with each result, and whether a repair can change it.
+/// with each result, with what the catalogue says, and with whether a repair can change it.
 fn examine_all(
     vault: &Vault,
     suspects: Vec<Suspect>,
     interrupted: &Interrupted,
     context: RunContext<'_>,
     throttle: &Throttle<'_>,
-    mut found: impl FnMut(Checked, bool),
+    mut found: impl FnMut(Checked, &Entry, Judged),
 ) {
     let progress = |bytes: u64| {
         throttle.take(bytes);
@@ -226,8 +252,8 @@ fn examine_all(
     let is_small = |suspect: &Suspect| suspect.entry.generation.size <= SMALL_FILE;
     let (small, large): (Vec<Suspect>, Vec<Suspect>) = suspects.into_iter().partition(is_small);
     for suspect in &large {
-        if let Some((checked, is_to_repair)) = one(suspect, context.threads) {
-            found(checked, is_to_repair);
+        if let Some((checked, judged)) = one(suspect, context.threads) {
+            found(checked, &suspect.entry, judged);
         }
     }
     let (next, (send, receive)) = (AtomicUsize::new(0), mpsc::channel());
@@ -241,26 +267,34 @@ fn examine_all(
                     }
                     if let Some(result) = one(suspect, 1) {
                         // The receiver lives as long as the scope.
-                        let _ = send.send(result);
+                        let _ = send.send((result, &suspect.entry));
                     }
                 }
             });
         }
         drop(send);
-        for (checked, is_to_repair) in receive {
-            found(checked, is_to_repair);
+        for ((checked, judged), entry) in receive {
+            found(checked, entry, judged);
         }
     });
 }
 
-/// Verdict on a file that was examined, and whether a repair can change it; none if the examination was stopped.
+/// Whether a repair can change a verdict.
+enum Judged {
+    /// It cannot.
+    Final,
+    /// It may. With what is known of the damage.
+    ToRepair(Option<Finding>),
+}
+
+/// Verdict on a file that was examined; none if the examination was stopped.
 fn judged(
     suspect: &Suspect,
     result: Result<(ProtectedFile, crate::examine::Findings), ExamineError>,
     is_begun: bool,
-) -> Option<(Checked, bool)> {
+) -> Option<(Checked, Judged)> {
     let mut checked = Checked::new(suspect.path.clone(), Verdict::Verified);
-    let mut is_to_repair = is_begun;
+    let mut judged = if is_begun { Judged::ToRepair(None) } else { Judged::Final };
     match result {
         Err(ExamineError::Stopped) => return None,
         Err(ExamineError::Unprotected) if suspect.stat.is_none() => checked.verdict = Verdict::Missing,
@@ -282,11 +316,18 @@ fn judged(
                 Some(_) if has_bad_data || findings.doubtful => Verdict::Damaged,
                 Some(_) => Verdict::Degraded,
             };
-            is_to_repair |= is_gone || damage.as_ref().is_some_and(|damage| !damage.changed);
-            checked.notes.extend(damage.into_iter().flat_map(|damage| damage.notes));
+            if let Some(damage) = &damage {
+                checked.notes.clone_from(&damage.notes);
+            }
+            let columns = remaining_redundancy(&protected, &findings);
+            judged = match damage.filter(|damage| !damage.changed) {
+                Some(damage) if !is_gone => Judged::ToRepair(Some(Finding { damage, columns })),
+                damage if is_gone || damage.is_some() => Judged::ToRepair(None),
+                _ => judged,
+            };
         }
     }
-    Some((checked, is_to_repair))
+    Some((checked, judged))
 }
 
 /// Repairs a file.

@@ -146,6 +146,9 @@ pub enum PolicyError {
     /// A rule cannot be added to the text.
     #[error("it is not certain where its rules begin: add the rule in an editor")]
     Order,
+    /// A pattern that would exclude everything or nothing.
+    #[error("{0:?} cannot be excluded: give a name, or a path below the directory without `.` and `..`")]
+    Exclusion(String),
     /// Invalid pattern.
     #[error("{place}: pattern {pattern:?}: {why}")]
     Pattern {

@@ -26,6 +26,9 @@ fn unchanged_files_are_not_read_and_known_damage_is_repaired() {
     let report = fixture.json(1, &["check", "tree", "--read"]);
     assert_eq!(report["verdicts"], serde_json::json!({ "damaged": 1, "verified": 4 }), "{report}");
     assert_eq!(report["files"][0]["path"], fixture.path("a").to_str().unwrap());
+    // Known from now on.
+    assert_eq!(fixture.json(1, &["check", "tree/a", "tree/sub"])["verdicts"]["damaged"], 1);
+    fixture.expect(1, &["status", "tree"]);
     fixture.expect(1, &["scrub", "tree"]);
     assert_eq!(fixture.json(1, &["check", "tree/a", "tree/sub"])["verdicts"]["damaged"], 1);
     let report = fixture.json(0, &["check", "tree", "--repair"]);

@@ -30,6 +30,11 @@ fn excluded_files_are_left_out_from_then_on() {
     assert!(!fixture.path(".gabion/redundancy/sub/c").exists(), "its redundancy is removed");
     for (args, word) in [
         (&["protect", "tree", "--exclude", "["][..], "--exclude"),
+        // An unset variable of a shell would end the protection of everything.
+        (&["protect", "tree", "--exclude", ""], "cannot be excluded"),
+        (&["protect", "tree", "--exclude", "/"], "cannot be excluded"),
+        (&["protect", "tree", "--exclude", "a", "--exclude", "../x"], "cannot be excluded"),
+        (&["protect", "tree", "--exclude", "sub//c"], "cannot be excluded"),
         (&["protect", "tree/a", "tree/sub", "--exclude", "x"], "whole vault"),
     ] {
         let output = fixture.run(args);

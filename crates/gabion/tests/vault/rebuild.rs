@@ -172,6 +172,24 @@ fn a_dead_target_is_replaced_at_its_mount_point_and_forgotten() {
     assert_eq!(pool.json(0, &["scrub", "tank"])["files"], 18);
 }
 
+/// Two targets on one disk would count as two that fail on their own.
+#[test]
+fn targets_in_each_other_are_refused() {
+    let pool = Pool::new();
+    for command in [&["pool", "add", "tank"][..], &["pool", "replace", "tank", "d2"]] {
+        for place in ["d1/below", "d2/new/deeper", "."] {
+            let refused = pool.json(2, &[command, &[place]].concat())["error"].to_string();
+            assert!(refused.contains("lie in each other"), "{command:?} {place}: {refused}");
+        }
+    }
+    assert!(!pool.target(1).join("below").exists() && !pool.target(2).join("new").exists());
+    let create = ["pool", "create", "other", "--stripe", "2", "--redundancy", "1", "--targets"];
+    let refused = pool.json(2, &[&create[..], &["n1", "n1/n2", "n3", "n4"]].concat())["error"].to_string();
+    assert!(refused.contains("lie in each other"), "{refused}");
+    assert!(!pool.fixture.dir().join("n1").exists());
+    assert_eq!(pool.compare(), 0);
+}
+
 /// Columns of existing files never moved to a target that was added.
 #[test]
 fn a_new_target_gets_its_share() {

@@ -23,7 +23,8 @@ fn paths(pattern: &str) -> Vec<String> {
 /// Text of a policy with a rule for each pattern before all others. A pattern that has its rule already is left alone.
 ///
 /// # Errors
-/// See [`PolicyError`]: a pattern is invalid, or the text is not a policy.
+/// See [`PolicyError`]: a pattern is invalid, or the text is not a policy. The empty pattern, which an unset variable
+/// of a shell gives, and `/` would exclude everything; those with `.` or `..` would match nothing.
 pub fn exclude(
     text: &str,
     patterns: &[String],
@@ -34,6 +35,11 @@ pub fn exclude(
     let mut added = Vec::new();
     let mut rules = String::new();
     for pattern in patterns {
+        let inside = pattern.strip_prefix('/').unwrap_or(pattern);
+        let inside = inside.strip_suffix('/').unwrap_or(inside);
+        if inside.split('/').any(|part| matches!(part, "" | "." | "..")) {
+            return Err(PolicyError::Exclusion(pattern.clone()));
+        }
         let name = rule_name(pattern);
         if known.contains(&name) || added.contains(&name) {
             continue;

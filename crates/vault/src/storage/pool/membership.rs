@@ -269,6 +269,15 @@ fn new_member(
             "it is the directory of target {name}; a new disk takes the place of that target with `gabion pool replace`"
         )));
     }
+    let place = real(&path);
+    for member in &config.target {
+        let (name, other) = (&member.name, real(Path::new(&member.path)));
+        if place != other && (place.starts_with(&other) || other.starts_with(&place)) {
+            let why =
+                format!("it and target {name} at {} lie in each other: they fail together", member.path);
+            return Err(unfit(why));
+        }
+    }
     match read_target_config(&path) {
         Ok(found) => return Err(unfit(format!("it is target {}", describe(&found)))),
         Err(Unavailable::NoConfig) => {
@@ -332,4 +341,13 @@ fn initialize_target(path: &Path, config: &Config, uuid: &str) -> io::Result<()>
         _ => {}
     }
     config.write(&tree, uuid)
+}
+
+/// Canonical path; components that do not exist yet are appended.
+fn real(path: &Path) -> PathBuf {
+    match (std::fs::canonicalize(path), path.parent(), path.file_name()) {
+        (Ok(real), ..) => real,
+        (Err(_), Some(above), Some(name)) => real(above).join(name),
+        (Err(_), ..) => path.to_owned(),
+    }
 }
