@@ -5,6 +5,7 @@ use super::refusal::{ErrorCode, Refusal};
 use crate::report::daemon::{JobReport, PoolTargets, ProgressReport, SourceStatus, Timed};
 use crate::report::{PathName, ProblemReport, Time};
 use gabion_vault::catalogue::State;
+use gabion_vault::storage::pool::config::TargetName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -61,6 +62,10 @@ pub(crate) struct Files {
     pub(crate) files: Vec<FileEntry>,
     /// Give it as `cursor` for the next page; null after the last one.
     pub(crate) next_cursor: Option<String>,
+    /// Targets of a pool that are not present. The files have the states that the last scrub or repair found; what they
+    /// miss on these targets is in `pool.files` of the source's status.
+    #[schemars(with = "Vec<String>")]
+    pub(crate) targets_absent: Vec<TargetName>,
 }
 
 /// A protected file.

@@ -37,7 +37,7 @@ impl Snapshot {
         let is_healthy = source.is_healthy();
         let state = source.state();
         let live = state.live.as_ref();
-        let files = state.files.as_ref().map_or_else(Vec::new, |(known, affected)| {
+        let files = state.counted().map_or_else(Vec::new, |(known, affected)| {
             let of = |state: State| affected.iter().find(|it| it.0 == state).map_or(0, |it| it.1);
             let others: u64 = affected.iter().map(|it| it.1).sum();
             let count = |state| match state {

@@ -19,6 +19,7 @@ use gabion_vault::protect::{self, Approval};
 use gabion_vault::run::RunContext;
 use gabion_vault::scrub::Overdue;
 use gabion_vault::storage::pool::Registry;
+use gabion_vault::storage::pool::config::TargetName;
 use gabion_vault::vault::{Location, Vault};
 use gabion_vault::world::{Clock, Stopwatch, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
@@ -86,6 +87,25 @@ pub(super) struct State {
     /// Files whose scrub is overdue, at the last count.
     pub(super) overdue: Option<Overdue>,
     pub(super) targets: Option<Targets>,
+}
+
+impl State {
+    /// Files that are known, and those that are not whole by their state. A scrub of a pool has counted what was damaged,
+    /// not what is on targets that are not present now: a survey counts that, and none is given before it has.
+    pub(super) fn counted(&self) -> Option<Counted> {
+        let (known, mut affected) = self.files.clone()?;
+        let Some(targets) = &self.targets else { return Some((known, affected)) };
+        let (degraded, lost) = targets.missing_files()?;
+        for (state, number) in [(FileState::Degraded, degraded), (FileState::Lost, lost)] {
+            match affected.iter_mut().find(|it| it.0 == state) {
+                // A file may be in both counts.
+                Some(it) => it.1 = it.1.max(number),
+                None if number > 0 => affected.push((state, number)),
+                None => {}
+            }
+        }
+        Some((known, affected))
+    }
 }
 
 /// Times of the last and the next scheduled scrub.
@@ -325,6 +345,11 @@ impl Source {
         Some(job)
     }
 
+    /// Targets of a pool that are not present.
+    pub(super) fn targets_absent(&self) -> Vec<TargetName> {
+        self.state().targets.as_ref().map_or_else(Vec::new, Targets::absent)
+    }
+
     /// All jobs that are known: ended, running, waiting.
     pub(super) fn jobs(&self) -> Vec<Arc<Job>> {
         let state = self.state();
@@ -480,7 +505,7 @@ impl Source {
             retry_at: retry_at.map(Time),
             paused: state.paused,
             live: state.live.as_ref().map(|live| LiveSummary::new(live, now)),
-            files: state.files.as_ref().map(|(known, affected)| FileCounts::new(*known, affected)),
+            files: state.counted().map(|(known, affected)| FileCounts::new(known, &affected)),
             job: state.job.as_ref().map(|job| job.progress()),
             waiting: state.waiting.len(),
             last: state.last.iter().map(|(work, last)| ((*work).to_owned(), last.clone())).collect(),

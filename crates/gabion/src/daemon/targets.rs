@@ -107,6 +107,22 @@ impl Targets {
         self.survey.is_none() && self.seen.iter().any(|(_, presence)| *presence != TargetPresence::Present)
     }
 
+    /// Numbers of files that are degraded and lost because of targets that are not present; none until a survey has
+    /// counted them.
+    pub(super) fn missing_files(&self) -> Option<(u64, u64)> {
+        match &self.survey {
+            Some(Timed { report, .. }) => Some((report.degraded, report.lost + report.unreadable)),
+            None if self.wants_survey() => None,
+            None => Some((0, 0)),
+        }
+    }
+
+    /// Targets that are not present.
+    pub(super) fn absent(&self) -> Vec<TargetName> {
+        let absent = self.seen.iter().filter(|(_, presence)| *presence != TargetPresence::Present);
+        absent.map(|(name, _)| name.clone()).collect()
+    }
+
     /// Stores the report of a survey.
     pub(super) fn surveyed(&mut self, survey: Timed<SurveyReport>) {
         self.survey = Some(survey);

@@ -116,7 +116,8 @@ fn listing(api: &Api, call: &Call, states: States) -> Result<Reply, Refusal> {
             problems: problems.iter().take(MAX_NAMES).map(ProblemReport::new).collect(),
         });
     }
-    Reply::ok(Files { files, next_cursor: page.next.as_ref().map(write_cursor) })
+    let next_cursor = page.next.as_ref().map(write_cursor);
+    Reply::ok(Files { files, next_cursor, targets_absent: source.targets_absent() })
 }
 
 fn open_catalogue(source: &Source) -> Result<Catalogue, Refusal> {

@@ -3,6 +3,7 @@
 use super::Api;
 use super::routes::{Call, Reply};
 use crate::daemon::refusal::Refusal;
+use gabion_vault::storage::pool::config::TargetName;
 use gabion_vault::vault::Vault;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -12,6 +13,9 @@ use std::sync::Arc;
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct Redundancy {
     matrix: Vec<RedundancyCell>,
+    /// Targets of a pool that are not present; columns on them are counted here as if they were.
+    #[schemars(with = "Vec<String>")]
+    targets_absent: Vec<TargetName>,
 }
 
 /// Files with a configured and an actual number of redundancy blocks per stripe.
@@ -29,5 +33,6 @@ pub(super) fn redundancy(api: &Arc<Api>, call: &Call) -> Result<Reply, Refusal> 
     let catalogue = Vault::catalogue_of(&source.location()?).map_err(Refusal::internal)?;
     let cells = catalogue.matrix(b"").map_err(Refusal::internal)?;
     let cell = |(configured, actual, files, bytes)| RedundancyCell { configured, actual, files, bytes };
-    Reply::ok(Redundancy { matrix: cells.into_iter().map(cell).collect() })
+    let targets_absent = source.targets_absent();
+    Reply::ok(Redundancy { matrix: cells.into_iter().map(cell).collect(), targets_absent })
 }

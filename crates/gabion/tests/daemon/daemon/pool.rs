@@ -133,6 +133,29 @@ fn mounted_mass_failure_waits_for_confirmation() {
     });
     let named = &source_with_files["pool"]["files"]["named"][0];
     assert!(files.contains_key(named["path"].as_str().unwrap()), "{named}");
+    // Nothing that counts files says that all are whole.
+    let missed = &source_with_files["pool"]["files"];
+    let counted = &source_with_files["files"];
+    for state in ["degraded", "lost"] {
+        assert!(counted[state].as_u64() >= missed[state].as_u64(), "{state}: {source_with_files:#}");
+    }
+    assert!(missed["degraded"].as_u64() > Some(0) || missed["lost"].as_u64() > Some(0), "{missed}");
+    let metrics = fixture.http("GET", "/metrics", "").body;
+    let sample = |state: &str| {
+        let name = format!("gabion_files{{source=\"tank\",state=\"{state}\"}} ");
+        metrics.lines().find_map(|line| line.strip_prefix(&name)?.parse::<u64>().ok())
+    };
+    for state in ["degraded", "lost"] {
+        assert_eq!(sample(state), counted[state].as_u64(), "{state}: {metrics}");
+    }
+    for list in ["problems", "redundancy", "files"] {
+        let answer = fixture.get(&format!("/api/v1/sources/tank/{list}"));
+        let mut absent: Vec<String> = serde_json::from_value(answer["targets_absent"].clone()).unwrap();
+        absent.sort();
+        let mut expected: Vec<String> = gone.iter().map(|it| it.1.clone()).collect();
+        expected.sort();
+        assert_eq!(absent, expected, "{answer:#}");
+    }
     let asked = source["pool"]["ask"]["agreement"].as_str().unwrap().to_owned();
     let text = String::from_utf8(fixture.run(&["daemon", "status"]).stdout).unwrap();
     assert!(text.contains("CONFIRM") && text.contains(&asked) && text.contains(&gone[0].1), "{text}");
