@@ -40,6 +40,8 @@ struct Body {
     left: Vec<Vec<u8>>,
     /// References in use.
     references: u64,
+    /// Inodes of these.
+    inodes: Vec<u64>,
 }
 
 impl Body {
@@ -80,7 +82,11 @@ fn list(tree: &Tree) -> io::Result<BTreeMap<FileId, Body>> {
                 rest if rest == UNUSED => bodies.entry(id).or_default().unused = Some(stat),
                 [b'-', link @ ..] if id_of(link).is_some() => match stat.links {
                     0 | 1 => bodies.entry(id).or_default().left.push(join(&place, name)),
-                    _ => bodies.entry(id).or_default().references += 1,
+                    _ => {
+                        let body = bodies.entry(id).or_default();
+                        body.references += 1;
+                        body.inodes.push(stat.inode);
+                    }
                 },
                 _ => {}
             }
@@ -89,15 +95,29 @@ fn list(tree: &Tree) -> io::Result<BTreeMap<FileId, Body>> {
     Ok(bodies)
 }
 
-/// Counts what is shared.
+/// Counts what is shared, by files that are there: the redundancy of removed ones is kept for a while.
 pub(super) fn amount(tree: &Tree) -> io::Result<SharedAmount> {
     let mut amount = SharedAmount::default();
-    for body in list(tree)?.values().filter(|body| body.references > 0) {
-        amount.files += body.references;
-        amount.bodies += 1;
-        amount.saved += (body.references - 1) * body.bytes();
+    let (bodies, displaced) = (list(tree)?, displaced(tree)?);
+    for body in bodies.values() {
+        let files = body.inodes.iter().filter(|inode| !displaced.contains(inode)).count() as u64;
+        if files > 0 {
+            amount.files += files;
+            amount.bodies += 1;
+            amount.saved += (files - 1) * body.bytes();
+        }
     }
     Ok(amount)
+}
+
+/// Inodes of the redundancy of files that are not there.
+fn displaced(tree: &Tree) -> io::Result<HashSet<u64>> {
+    let Some(directory) = absent_is_none(tree.directory(DISPLACED))? else { return Ok(HashSet::new()) };
+    let mut inodes = HashSet::new();
+    for (name, _) in directory.names()?.iter() {
+        inodes.extend(absent_is_none(directory.stat(name))?.map(|stat| stat.inode));
+    }
+    Ok(inodes)
 }
 
 /// Results of [`sweep`].
