@@ -2,7 +2,7 @@
 //!
 //! A new file is a [`Draft`] in the staging directory that is renamed into place. An update of some records is a
 //! [`redo`] file: it appears there complete, its writes are then made in place, and after a crash the next process that
-//! opens the redundancy file repeats them. Frames that several files share are in a [`body`].
+//! opens the redundancy file repeats them. Frames that several files share are in a `body`.
 
 pub(crate) mod body;
 pub mod draft;
