@@ -90,8 +90,8 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Files that are known, and those that are not whole by their state. A scrub of a pool has counted what was damaged,
-    /// not what is on targets that are not present now: a survey counts that, and none is given before it has.
+    /// Files that are known, and those that are not whole by their state. A scrub of a pool has counted what was
+    /// damaged, not what is on targets that are not present now: a survey counts that, and none is given before it has.
     pub(super) fn counted(&self) -> Option<Counted> {
         let (known, mut affected) = self.files.clone()?;
         let Some(targets) = &self.targets else { return Some((known, affected)) };

@@ -138,7 +138,7 @@ fn directories_with_content_are_refused_as_targets() {
     fs::create_dir(&full).unwrap();
     fs::write(full.join("photo"), b"mine").unwrap();
     assert!(refused(&full).contains("not empty"));
-    assert!(refused(&place.target(2)).contains("twice"));
+    assert!(refused(&place.target(2)).contains("it is the directory of target d2"));
     let other = PoolFixture::new(3, 2, 1);
     assert!(refused(&other.target(1)).contains("d1 of pool tank"));
     let twice = [
