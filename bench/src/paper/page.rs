@@ -137,7 +137,8 @@ pub fn page(all: &[Found], picture: impl Fn(&Found) -> String) -> String {
          a paper prints in numbers stands beside ours; the machines differ by a decade, so the comparison is of then and now, not of \
          programs.\n\n\
          Experiments on several hosts are measured by `gabion-bench hosts`: PErasure's table II (coding, network and disks side by \
-         side) and figure 7-6 of the thesis (throughput of the changelog). Their results are in [speed.md](../reference/speed.md).\n",
+         side) and figure 7-6 of the thesis (throughput of the changelog). What of them is recorded is in \
+         [speed.md](../reference/speed.md).\n",
     );
     for found in all {
         let Found { experiment, machine, points, left_out } = found;
